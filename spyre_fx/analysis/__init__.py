@@ -1,0 +1,1 @@
+"""Facts about a graph. Nothing in this folder edits one."""

@@ -1,0 +1,155 @@
+"""Iteration spaces: which axes an op loops over, and how each operand and result is indexed by them.
+
+The model is that of MLIR's linalg (indexing maps and iterator types). ``mm`` has the axes M, N (parallel) and K
+(reduction); its operands are indexed (M, K) and (K, N), its result (M, N). A tensor dim made of several axes, as a view
+makes it, lists them outermost first: the dim of ``x.view(B * S, D)`` is ``(B, S)``. A dim of size 1 has no axis.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+IndexMap = tuple[tuple[int, ...], ...]
+"""For each dim of a tensor the axes it is made of, outermost first; ``()`` for a dim of size 1."""
+
+
+class Kind(enum.Enum):
+    """What may be done with an axis."""
+
+    PARALLEL = "parallel"
+    REDUCTION = "reduction"
+    SEQUENTIAL = "sequential"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of an op.
+
+    ``combine`` names how partial results over a reduction axis are put together (``"sum"``, ``"amax"``, ``"matmul"``,
+    ``"mean"``, ...); the empty string where no way is known, so that the axis cannot be cut.
+    """
+
+    extent: int
+    kind: Kind = Kind.PARALLEL
+    combine: str = ""
+
+
+@dataclass(frozen=True)
+class IterationSpace:
+    """The axes of one op and the index maps of its tensors.
+
+    ``axes`` holds the axes of the first result in the order of its dims, then all others in the order in which the
+    operands name them. ``operands`` has one map per tensor operand, in the order of ``tree_leaves((args, kwargs))``;
+    ``results`` one per tensor result.
+    """
+
+    axes: tuple[Axis, ...]
+    operands: tuple[IndexMap, ...]
+    results: tuple[IndexMap, ...]
+
+    @property
+    def positions(self) -> tuple[tuple[int, ...], ...]:
+        """The axes behind each position that a user may name: the dims of the first result, then the other axes."""
+        result = self.results[0] if self.results else ()
+        used = {axis for dim in result for axis in dim}
+        return (*result, *((axis,) for axis in range(len(self.axes)) if axis not in used))
+
+
+@dataclass(frozen=True)
+class OpCall:
+    """One call of an ATen op, with tensors (fake ones will do) in place of graph nodes."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+
+    @property
+    def operands(self) -> tuple[torch.Tensor, ...]:
+        return tensors((self.args, self.kwargs))
+
+    @property
+    def results(self) -> tuple[torch.Tensor, ...]:
+        return tensors(self.out)
+
+    def argument(self, name: str, default: Any = None) -> Any:
+        """The value of a schema argument, given by position, by keyword or by the schema's default."""
+        for position, schema in enumerate(self.target._schema.arguments):
+            if schema.name != name:
+                continue
+            if name in self.kwargs:
+                return self.kwargs[name]
+            if position < len(self.args) and not schema.kwarg_only:
+                return self.args[position]
+            return schema.default_value if schema.has_default_value() else default
+        return default
+
+
+def tensors(tree: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors of a nested structure, in the order of its leaves."""
+    return tuple(leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+
+
+def check_space(call: OpCall, space: IterationSpace) -> str | None:
+    """What is wrong with the maps of ``space``, or None: each dim's axes must multiply to its size."""
+    pairs = [*zip(call.operands, space.operands, strict=True), *zip(call.results, space.results, strict=True)]
+    for tensor, index_map in pairs:
+        if len(index_map) != tensor.dim():
+            return f"a map of {len(index_map)} dims for a tensor of {tensor.dim()}"
+        for size, dim in zip(tensor.shape, index_map, strict=True):
+            extent = math.prod(space.axes[axis].extent for axis in dim)
+            if size != extent:
+                return f"axes {dim} of extent {extent} for a dim of size {size}"
+    return None
+
+
+class SpaceBuilder:
+    """Collects axes and maps; ``build`` puts the axes of the first result first.
+
+    >>> b = SpaceBuilder()
+    >>> m, n, k = b.axis(4), b.axis(6), b.reduction(8, "matmul")
+    >>> space = b.build(operands=[[m, k], [k, n]], results=[[m, n]])
+    >>> space.operands
+    (((0,), (2,)), ((2,), (1,)))
+
+    A dim is given as one axis, a sequence of axes, or None for size 1; axes of extent 1 are dropped.
+    """
+
+    def __init__(self) -> None:
+        self._axes: list[Axis] = []
+
+    def axis(self, extent: int, kind: Kind = Kind.PARALLEL, combine: str = "") -> int:
+        self._axes.append(Axis(extent, kind, combine))
+        return len(self._axes) - 1
+
+    def reduction(self, extent: int, combine: str) -> int:
+        return self.axis(extent, Kind.REDUCTION, combine)
+
+    def sequential(self, extent: int) -> int:
+        return self.axis(extent, Kind.SEQUENTIAL)
+
+    def build(self, operands: Sequence[Sequence[Any]], results: Sequence[Sequence[Any]]) -> IterationSpace:
+        order: dict[int, int] = {}
+        for tensor in (*results[:1], *operands, *results[1:]):
+            for dim in tensor:
+                for axis in self._axes_of(dim):
+                    order.setdefault(axis, len(order))
+        return IterationSpace(
+            axes=tuple(self._axes[axis] for axis in order),
+            operands=tuple(self._map(tensor, order) for tensor in operands),
+            results=tuple(self._map(tensor, order) for tensor in results),
+        )
+
+    def _axes_of(self, dim: Any) -> tuple[int, ...]:
+        axes = () if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+        return tuple(axis for axis in axes if self._axes[axis].extent != 1)
+
+    def _map(self, tensor: Sequence[Any], order: dict[int, int]) -> IndexMap:
+        return tuple(tuple(order[axis] for axis in self._axes_of(dim)) for dim in tensor)

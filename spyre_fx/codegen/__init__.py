@@ -1,0 +1,1 @@
+"""Graph to specs to text. Nothing in this folder edits the graph."""

@@ -1,0 +1,72 @@
+"""What lowering produces: ops and loops as data. Text is printed from these, never the other way round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+
+
+@dataclass(frozen=True)
+class TensorArg:
+    """One tensor operand or result of an ``OpSpec``.
+
+    ``device_size`` is the layout of the buffer that the tensor lives in, always the full one, in elements, the lane
+    within a stick last; memory is row-major over it. ``device_coordinates`` gives one expression per device dim in the
+    op's iteration symbols, with the constant part of a window in it (``c0 + 512``).
+    """
+
+    is_input: bool
+    arg_index: int
+    """Position among the program's arguments (inputs first, then outputs), or -1 for LX, pool and constant buffers."""
+    device_dtype: str
+    """Name of the data format: ``SEN169_FP16``, ``IEEE_FP32``, ..."""
+    device_size: tuple[int, ...]
+    device_coordinates: tuple[sympy.Expr, ...]
+    allocation: dict[str, int]
+    """One entry: ``{"hbm": byte address}`` or ``{"lx": byte offset, the same on every core}``: the buffer's start."""
+    per_tile_fixed: bool = False
+    """The buffer holds one tile and is used again in every trip, so that its address never advances."""
+    advance: tuple[int, ...] = ()
+    """Bytes that the address moves by per trip, one entry per enclosing loop, outermost first; 0 where it does not."""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """One device op on one tile.
+
+    ``iteration_space`` maps each symbol to (range, cores that divide it), parallel axes first, then reduction axes.
+    ``tiled_symbols`` has one entry per enclosing loop, outermost first: the symbol that the loop cuts, a tuple of them, or
+    None where the op has no axis at that level.
+    """
+
+    op: str
+    is_reduction: bool
+    iteration_space: dict[sympy.Symbol, tuple[sympy.Expr, int]]
+    args: tuple[TensorArg, ...]
+    """Inputs first, then the output."""
+    op_info: dict[str, Any] = field(default_factory=dict)
+    """``constants`` (name to number) and whatever else the op needs; plain data only."""
+    tiled_symbols: tuple[Any, ...] = ()
+    origin: str = ""
+    """The graph node and source line that the op comes from, for messages; not part of equality of programs."""
+
+
+@dataclass(frozen=True)
+class LoopSpec:
+    """A counted loop around ops and further loops."""
+
+    count: sympy.Expr
+    body: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class UnimplementedOp:
+    """An op that the device lacks; the program is cut in two there and the host runs it."""
+
+    op: str
+
+
+Spec = OpSpec | LoopSpec | UnimplementedOp

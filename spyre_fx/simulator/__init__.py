@@ -1,0 +1,1 @@
+"""Runs a generated program on a simulated device. Nothing in this folder knows a graph."""

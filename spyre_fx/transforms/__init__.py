@@ -1,0 +1,1 @@
+"""Graph to graph. Nothing in this folder emits device code."""
