@@ -38,8 +38,9 @@ class Apply:
 
 @dataclass(frozen=True)
 class Execute:
-    """Run one SuperDSC file. ``operands`` name bases or results of ``Apply``; ``symbol_ids[i]`` (negative) is the symbol
-    by which the file refers to operand i."""
+    """Run one SuperDSC file. ``operands`` name bases or results of ``Apply``; ``symbol_ids[i]`` (negative) is the
+    symbol by which the file refers to operand i.
+    """
 
     file: str
     operands: tuple[str, ...]

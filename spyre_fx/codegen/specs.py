@@ -38,8 +38,8 @@ class OpSpec:
     """One device op on one tile.
 
     ``iteration_space`` maps each symbol to (range, cores that divide it), parallel axes first, then reduction axes.
-    ``tiled_symbols`` has one entry per enclosing loop, outermost first: the symbol that the loop cuts, a tuple of them, or
-    None where the op has no axis at that level.
+    ``tiled_symbols`` has one entry per enclosing loop, outermost first: the symbol that the loop cuts, a tuple
+    of them, or None where the op has no axis at that level.
     """
 
     op: str
