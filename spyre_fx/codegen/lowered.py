@@ -1,0 +1,116 @@
+"""A lowered graph as data: what the graph visitor hands over, and what a ``Bundle`` prints, saves and runs.
+
+The device runs ``DeviceStep``s and the host runs ``HostStep``s, in order. Both name the values that they share; a value
+that lives in HBM and that the host writes or reads has an ``Argument``, which says where it is and how it is laid out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from spyre_fx.codegen.specs import Spec
+from spyre_fx.target import Target
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor (or size) by name, in the arguments of a host step and among the outputs of the graph."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One buffer in HBM that the host writes or reads: a graph input or output, a constant, a value between steps.
+
+    ``host_map`` ties each device dim to the host dim that it runs over and to the host index step of one device step:
+    host index ``i[d]`` = sum of ``coordinate[j] * step`` over the device dims j with ``host_map[j] == (d, step)``.
+    An entry is None where the device dim belongs to no host dim; only coordinate 0 is used there. The default layout of
+    a [1024, 4096] fp16 tensor has device size [64, 1024, 64] and host map ``((1, 64), (0, 1), (1, 1))``.
+    Elements beyond the host shape are padding: the host writes zeros there and skips them when it reads.
+    """
+
+    name: str
+    role: Literal["input", "output", "constant", "internal"]
+    arg_index: int
+    """As in ``TensorArg``: inputs first, then outputs; -1 for the other roles."""
+    shape: tuple[int, ...]
+    """Of the host tensor."""
+    stride: tuple[int, ...]
+    """Of the host tensor that the bundle returns, in elements."""
+    dtype: torch.dtype
+    device_dtype: str
+    """Data format on the device, as in ``TensorArg``."""
+    device_size: tuple[int, ...]
+    host_map: tuple[tuple[int, int] | None, ...]
+    address: int
+    """Bytes from the start of HBM."""
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A tensor that is known before the run: a parameter (held by reference), a folded mask, a fill or a scalar.
+
+    Where an ``Argument`` of the same name exists it is written to HBM before the first step.
+    """
+
+    name: str
+    value: torch.Tensor
+
+
+@dataclass(frozen=True)
+class DeviceStep:
+    """One device program."""
+
+    name: str
+    """Name of the fused kernel in the wrapper source, ``sdsc_fused_add_mul_0``."""
+    specs: tuple[Spec, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class HostStep:
+    """One op that the host runs, since the device lacks it.
+
+    ``args`` and ``kwargs`` are those of the node with ``Value`` in place of nodes. ``results`` names the values of the
+    op's output, in the order of its leaves (None where an output is not a tensor or is not used).
+    """
+
+    target: Any
+    """An ``OpOverload``, or a module (a ``CountedLoop`` that could not be lowered)."""
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[str | None, ...]
+    origin: str = ""
+    """The graph node and source line, for messages."""
+
+
+Step = DeviceStep | HostStep
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A whole graph, lowered. ``run`` order: write inputs and constants, steps in order, read the outputs.
+
+    A host value that has an ``Argument`` is written to HBM as soon as it is known; a host step or output that wants a
+    value which only the device has made reads it from there.
+    """
+
+    target: Target
+    inputs: tuple[str, ...]
+    """One name per placeholder of the graph, in order."""
+    outputs: tuple[Any, ...]
+    """One entry per leaf of the graph's output: a ``Value``, or a plain int, float, bool or None."""
+    arguments: tuple[Argument, ...]
+    constants: tuple[Constant, ...]
+    steps: tuple[Step, ...]
+    in_spec: str | None = None
+    """``treespec_dumps`` of the ``((args), {kwargs})`` that the graph takes; None: one positional tensor per input."""
+    out_spec: str | None = None
+    """``treespec_dumps`` of the graph's output."""
+    input_types: tuple[tuple[tuple[int, ...], torch.dtype] | None, ...] = ()
+    """Shape and dtype that each input must have; None for an input that is not a tensor."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """Figures for the report (LX plan, lower bounds, host copies), by name; plain data only."""
