@@ -1,0 +1,30 @@
+"""Messages of a ``CountedLoop``: wrong inputs at run time, and a loop that contradicts itself."""
+
+from __future__ import annotations
+
+from spyre_fx.errors import InternalError, Template, TilingError
+
+ARGUMENT_COUNT = Template(
+    TilingError,
+    "{label} was called with {found} arguments",
+    "{expected}",
+    "pass the inputs that the graph was traced with",
+)
+ARGUMENT_KIND = Template(
+    TilingError,
+    "argument {position} of {label} is {found}",
+    "{expected}",
+    "pass the inputs that the graph was traced with",
+)
+ARGUMENT_TYPE = Template(
+    TilingError,
+    "argument {position} of {label} has {what} {found}",
+    "{what} {expected}, for which the loop was built",
+    "call with inputs of the traced shapes and dtypes, or capture and tile the graph again for the new ones",
+)
+MALFORMED = Template(
+    InternalError,
+    "{label} is malformed: {problem}",
+    "a loop whose parts fit each other",
+    "report this with the graph and the groups",
+)

@@ -1,0 +1,1 @@
+"""How a ``CountedLoop`` runs. Nothing in this folder edits a graph that a user holds."""

@@ -1,0 +1,42 @@
+"""The part of a tensor that one trip of a loop sees, as views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from spyre_fx.transforms.loop_types import Phase, Slice
+
+
+def trips_of(phases: Sequence[Phase]) -> Iterator[tuple[Phase, int]]:
+    """Each trip in order: its phase and the first element of its tile on the cut axis."""
+    for phase in phases:
+        for trip in range(phase.trips):
+            yield phase, phase.start + trip * phase.tile
+
+
+def refined_view(tensor: torch.Tensor, cut: Slice, start: int, tile: int) -> torch.Tensor:
+    """A view of the tile, with the factors of the cut dim as dims of their own."""
+    return tensor.unflatten(cut.dim, cut.factors).narrow(cut.dim + cut.axis, start, tile)
+
+
+def compact_tile(tensor: torch.Tensor, cut: Slice | None, start: int, tile: int) -> torch.Tensor:
+    """The tile as a body sees it: the factors of the cut dim merged to one dim (a copy if an outer factor is left whole).
+
+    >>> compact_tile(torch.arange(12), Slice(0, (2, 6), axis=1), start=2, tile=2).tolist()
+    [2, 3, 8, 9]
+    """
+    if cut is None:
+        return tensor
+    return refined_view(tensor, cut, start, tile).flatten(cut.dim, cut.dim + len(cut.factors) - 1)
+
+
+def tile_factors(cut: Slice, tile: int) -> tuple[int, ...]:
+    """The factors of the cut dim in one tile."""
+    return (*cut.factors[: cut.axis], tile, *cut.factors[cut.axis + 1 :])
+
+
+def write_tile(destination: torch.Tensor, cut: Slice, start: int, tile: int, value: torch.Tensor) -> None:
+    """Copy the compact tile ``value`` to its place in ``destination``."""
+    refined_view(destination, cut, start, tile).copy_(value.unflatten(cut.dim, tile_factors(cut, tile)))
