@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 
+from spyre_fx.codegen.layout import Layout
 from spyre_fx.codegen.specs import Spec
 from spyre_fx.target import Target
 
@@ -26,11 +27,8 @@ class Value:
 class Argument:
     """One buffer in HBM that the host writes or reads: a graph input or output, a constant, a value between steps.
 
-    ``host_map`` ties each device dim to the host dim that it runs over and to the host index step of one device step:
-    host index ``i[d]`` = sum of ``coordinate[j] * step`` over the device dims j with ``host_map[j] == (d, step)``.
-    An entry is None where the device dim belongs to no host dim; only coordinate 0 is used there. The default layout of
-    a [1024, 4096] fp16 tensor has device size [64, 1024, 64] and host map ``((1, 64), (0, 1), (1, 1))``.
-    Elements beyond the host shape are padding: the host writes zeros there and skips them when it reads.
+    ``layout.shape`` is the host shape or a refinement of it (dims split in place, [B * S, D] as [B, S, D]): the host
+    reshapes. It writes zeros into padding and skips it when it reads.
     """
 
     name: str
@@ -42,10 +40,7 @@ class Argument:
     stride: tuple[int, ...]
     """Of the host tensor that the bundle returns, in elements."""
     dtype: torch.dtype
-    device_dtype: str
-    """Data format on the device, as in ``TensorArg``."""
-    device_size: tuple[int, ...]
-    host_map: tuple[tuple[int, int] | None, ...]
+    layout: Layout
     address: int
     """Bytes from the start of HBM."""
 
