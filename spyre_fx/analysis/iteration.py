@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from spyre_fx.analysis.sizes import is_one, same
+
 IndexMap = tuple[tuple[int, ...], ...]
 """For each dim of a tensor the axes it is made of, outermost first; ``()`` for a dim of size 1."""
 
@@ -105,7 +107,7 @@ def check_space(call: OpCall, space: IterationSpace) -> str | None:
             return f"a map of {len(index_map)} dims for a tensor of {tensor.dim()}"
         for size, dim in zip(tensor.shape, index_map, strict=True):
             extent = math.prod(space.axes[axis].extent for axis in dim)
-            if size != extent:
+            if not same(size, extent):
                 return f"axes {dim} of extent {extent} for a dim of size {size}"
     return None
 
@@ -149,7 +151,7 @@ class SpaceBuilder:
 
     def _axes_of(self, dim: Any) -> tuple[int, ...]:
         axes = () if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
-        return tuple(axis for axis in axes if self._axes[axis].extent != 1)
+        return tuple(axis for axis in axes if not is_one(self._axes[axis].extent))
 
     def _map(self, tensor: Sequence[Any], order: dict[int, int]) -> IndexMap:
         return tuple(tuple(order[axis] for axis in self._axes_of(dim)) for dim in tensor)

@@ -1,4 +1,8 @@
 """The library's model of ATen: one iteration-space rule per op, a file per op family.
 
-Everything else reads this table and holds no op names of its own.
+Everything else reads this table and holds no op names of its own. Importing this package fills it.
 """
+
+from spyre_fx.analysis.rules import matmul, pointwise, reductions, views
+
+__all__ = ["matmul", "pointwise", "reductions", "views"]

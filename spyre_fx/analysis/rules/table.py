@@ -18,6 +18,7 @@ The call's tensors are the tile-shaped ones, its other arguments those of the un
 
 _RULES: dict[Any, Rule] = {}
 _RESIZES: dict[Any, Resize] = {}
+_INTO: dict[Any, Any] = {}
 
 
 def rule(*targets: Any) -> Callable[[Rule], Rule]:
@@ -33,14 +34,18 @@ def rule(*targets: Any) -> Callable[[Rule], Rule]:
     return register
 
 
-def resize(*targets: Any) -> Callable[[Resize], Resize]:
-    """Register how the size arguments of ``targets`` follow from the shapes of the results."""
+def resize(*targets: Any, into: Any = None) -> Callable[[Resize], Resize]:
+    """Register how the size arguments of ``targets`` follow from the shapes of the results.
+
+    ``into`` is the op that takes these arguments, where it is not the same op: ``view`` becomes ``reshape`` in a body.
+    """
 
     def register(function: Resize) -> Resize:
         for target in targets:
             if target in _RESIZES:
                 raise ValueError(f"{target} has a resize rule already: {_RESIZES[target].__qualname__}")
             _RESIZES[target] = function
+            _INTO[target] = target if into is None else into
         return function
 
     return register
@@ -54,6 +59,11 @@ def rule_for(target: Any) -> Rule | None:
 def resize_for(target: Any) -> Resize | None:
     """The resize rule of an op, or None where it has no size arguments."""
     return _RESIZES.get(target)
+
+
+def body_op(target: Any) -> Any:
+    """The op that takes the arguments that ``resize_for(target)`` makes: ``target`` itself nearly always."""
+    return _INTO.get(target, target)
 
 
 def known_ops() -> tuple[Any, ...]:

@@ -1,0 +1,78 @@
+"""Reductions over chosen dims. The name of the combine is a contract with whoever tiles a reduced axis."""
+
+from __future__ import annotations
+
+import torch
+
+from spyre_fx.analysis.iteration import IterationSpace, OpCall
+from spyre_fx.analysis.rules.shapes import normal_dims, reduced
+from spyre_fx.analysis.rules.table import Rule, rule
+
+aten = torch.ops.aten
+
+# combine -> the ops that reduce ``dim`` (all dims where they have no such argument, or it is None or empty)
+_REDUCTIONS = {
+    "sum": (aten.sum.default, aten.sum.dim_IntList),
+    "mean": (aten.mean.default, aten.mean.dim),
+    "prod": (aten.prod.default, aten.prod.dim_int),
+    "amax": (aten.amax.default, aten.max.default),
+    "amin": (aten.amin.default, aten.min.default),
+    "any": (aten.any.default, aten.any.dim, aten.any.dims),
+    "all": (aten.all.default, aten.all.dim, aten.all.dims),
+    "var": (aten.var.default, aten.var.dim, aten.var.correction),
+    "std": (aten.std.default, aten.std.dim, aten.std.correction),
+    "var_mean": (aten.var_mean.default, aten.var_mean.dim, aten.var_mean.correction),
+    "max_dim": (aten.max.dim,),
+    "min_dim": (aten.min.dim,),
+    "logsumexp": (aten.logsumexp.default,),
+    "norm": (
+        aten.linalg_vector_norm.default,
+        aten.norm.Scalar,
+        aten.norm.ScalarOpt_dim,
+        aten.norm.ScalarOpt_dim_dtype,
+        aten.norm.ScalarOpt_dtype,
+    ),
+    "nansum": (aten.nansum.default,),
+    "count_nonzero": (aten.count_nonzero.default, aten.count_nonzero.dim_IntList),
+    "": (
+        aten.aminmax.default,
+        aten.median.default,
+        aten.median.dim,
+        aten.nanmedian.default,
+        aten.nanmedian.dim,
+        aten.kthvalue.default,
+        aten.mode.default,
+        aten.hash_tensor.default,
+    ),
+}
+
+
+def _reduction(combine: str) -> Rule:
+    def reduction(call: OpCall) -> IterationSpace | None:
+        (operand,) = call.operands
+        dims = normal_dims(call.argument("dim"), operand.dim())
+        return reduced(call, dims, bool(call.argument("keepdim", False)), combine)
+
+    return reduction
+
+
+for _combine, _ops in _REDUCTIONS.items():
+    rule(*_ops)(_reduction(_combine))
+
+
+@rule(aten.argmax.default)
+def argmax(call: OpCall) -> IterationSpace | None:
+    return _arg_reduction(call, "argmax")
+
+
+@rule(aten.argmin.default)
+def argmin(call: OpCall) -> IterationSpace | None:
+    return _arg_reduction(call, "argmin")
+
+
+def _arg_reduction(call: OpCall, combine: str) -> IterationSpace | None:
+    """Over all dims of a tensor of several, the index counts flattened elements, which tiles do not compose to."""
+    (operand,) = call.operands
+    dims = normal_dims(call.argument("dim"), operand.dim())
+    flattened = call.argument("dim") is None and operand.dim() > 1
+    return reduced(call, dims, bool(call.argument("keepdim")), "" if flattened else combine)

@@ -1,0 +1,96 @@
+"""Forms of iteration space that many op families share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+
+from spyre_fx.analysis.iteration import IterationSpace, OpCall, SpaceBuilder
+from spyre_fx.analysis.sizes import is_one, same, same_shape
+
+Dims = Sequence[Any]
+"""A map being built: one axis, a tuple of axes, or None (size 1) for each dim of a tensor."""
+
+
+def normal_dim(dim: int, rank: int) -> int:
+    """A dim counted from the front; a 0-d tensor has dim 0 as if it were 1-d."""
+    return dim % max(rank, 1)
+
+
+def normal_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Dims counted from the front; None and ``[]`` mean all, as in ATen's reductions."""
+    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+        return tuple(range(rank))
+    return tuple(normal_dim(dim, rank) for dim in ((dims,) if isinstance(dims, int) else dims))
+
+
+def broadcast(shape: Sequence[Any], axes: Dims, sizes: Sequence[Any]) -> Dims | None:
+    """The map of an operand that broadcasts to dims ``axes`` of ``sizes``, or None where it is not known to."""
+    missing = len(axes) - len(shape)
+    if missing < 0:
+        return None
+    dims: list[Any] = []
+    for size, axis, wanted in zip(shape, axes[missing:], sizes[missing:], strict=True):
+        if not is_one(size) and not same(size, wanted):
+            return None
+        dims.append(None if is_one(size) else axis)
+    return dims
+
+
+def elementwise(call: OpCall) -> IterationSpace | None:
+    """Every result has the same shape, to which every operand broadcasts."""
+    if not call.results or not all(same_shape(call.results[0].shape, result.shape) for result in call.results):
+        return None
+    sizes = call.results[0].shape
+    b = SpaceBuilder()
+    axes = [b.axis(size) for size in sizes]
+    operands = [broadcast(operand.shape, axes, sizes) for operand in call.operands]
+    if any(operand is None for operand in operands):
+        return None
+    return b.build([dims for dims in operands if dims is not None], [axes] * len(call.results))
+
+
+def shared(
+    call: OpCall,
+    uncut: Collection[int],
+    *,
+    operands: Sequence[torch.Tensor] | None = None,
+    axis: Callable[[SpaceBuilder, Any], int] = SpaceBuilder.sequential,
+) -> IterationSpace | None:
+    """All tensors have one rank; dims outside ``uncut`` correspond one to one and are parallel.
+
+    Each tensor has its own axis for an uncut dim, since its size may differ from tensor to tensor.
+    """
+    tensors = (*(call.operands if operands is None else operands), *call.results)
+    rank = tensors[0].dim()
+    if any(tensor.dim() != rank for tensor in tensors):
+        return None
+    b = SpaceBuilder()
+    first = tensors[0].shape
+    axes = [None if dim in uncut else b.axis(size) for dim, size in enumerate(first)]
+    if any(axes[dim] is not None and not same(t.shape[dim], first[dim]) for t in tensors for dim in range(rank)):
+        return None
+    maps: list[Dims] = [
+        [axis(b, size) if common is None else common for common, size in zip(axes, tensor.shape, strict=True)]
+        for tensor in tensors
+    ]
+    split = len(tensors) - len(call.results)
+    return b.build(maps[:split], maps[split:])
+
+
+def reduced(call: OpCall, dims: Sequence[int], keepdim: bool, combine: str) -> IterationSpace | None:
+    """One operand whose ``dims`` are combined; every result has the other dims, and size 1 for these with keepdim."""
+    (operand,) = call.operands
+    b = SpaceBuilder()
+    axes = [b.reduction(size, combine) if dim in dims else b.axis(size) for dim, size in enumerate(operand.shape)]
+    kept = [None if dim in dims else axis for dim, axis in enumerate(axes) if keepdim or dim not in dims]
+    if any(result.dim() != len(kept) for result in call.results):
+        return None
+    return b.build([axes], [kept] * len(call.results))
+
+
+def whole(b: SpaceBuilder, tensor: torch.Tensor) -> Dims:
+    """A map whose dims are all axes of their own that cannot be cut."""
+    return [b.sequential(size) for size in tensor.shape]
