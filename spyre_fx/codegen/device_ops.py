@@ -1,6 +1,6 @@
 """The ops that the device has: the one table of their names, for lowering, the verifier and the simulator.
 
-Names are those of the Spyre op table. A reduction over a dim that is not the stick dim has ``nonstick`` behind its name.
+Names are those of the Spyre op table; a reduction over a dim other than the stick dim has ``nonstick`` behind its name.
 """
 
 from __future__ import annotations

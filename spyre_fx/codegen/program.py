@@ -1,10 +1,12 @@
 """The generated program as data: the loop tree, its address arithmetic and the SuperDSC of each op.
 
 ``bundle.mlir`` is printed from a ``Program`` and parsed back into an equal one, so that the text is what runs.
+Names stand here without the ``%`` of the text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +19,29 @@ class AffineMap:
 
 
 @dataclass(frozen=True)
+class Parameter:
+    """A number that the host hands over at launch: ``arg_2`` is the address of argument 2, ``dim_s`` the size ``s``.
+
+    A size is a multiple of ``granularity`` and at most ``max_value``; both are None for an address.
+    """
+
+    name: str
+    granularity: int | None = None
+    max_value: int | None = None
+
+    @property
+    def arg_index(self) -> int:
+        """The argument that the parameter is the address of, or -1 for a size."""
+        return int(self.name.removeprefix("arg_")) if self.name.startswith("arg_") else -1
+
+
+@dataclass(frozen=True)
 class Base:
-    """A hoisted address constant."""
+    """An address that is known before all loops: ``value``, or ``value`` bytes past the parameter or base ``of``."""
 
     name: str
     value: int
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,12 +54,13 @@ class Apply:
     loops: tuple[str, ...]
     """Induction variables, outermost first, only those by which the address moves."""
     base: str
+    """Name of a base or parameter."""
 
 
 @dataclass(frozen=True)
 class Execute:
-    """Run one SuperDSC file. ``operands`` name bases or results of ``Apply``; ``symbol_ids[i]`` (negative) is the
-    symbol by which the file refers to operand i.
+    """Run one SuperDSC file. ``operands`` name parameters, bases or results of ``Apply``; ``symbol_ids[i]`` (negative)
+    is the symbol by which the file refers to operand i.
     """
 
     file: str
@@ -49,11 +70,13 @@ class Execute:
 
 @dataclass(frozen=True)
 class For:
-    """``count`` trips of ``body`` with the induction variable ``variable`` going up by one from 0."""
+    """Trips of ``body`` with the induction variable ``variable`` going from 0 to ``count`` by ``step``."""
 
     variable: str
-    count: int
+    count: int | str
+    """A number, or the name of a size parameter; then the variable counts elements and ``step`` is the tile."""
     body: tuple[Any, ...]
+    step: int = 1
 
 
 Statement = Apply | Execute | For
@@ -68,3 +91,20 @@ class Program:
     body: tuple[Statement, ...]
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """SuperDSC data by file name, as it stands in the JSON."""
+    parameters: tuple[Parameter, ...] = ()
+    """Addresses by ascending argument, then sizes."""
+
+    def addresses(self, arguments: dict[str, int] | None = None) -> dict[str, int]:
+        """Value of every parameter and base, given those of the parameters."""
+        values = dict(arguments or {})
+        for base in self.bases:
+            values[base.name] = base.value + (values[base.of] if base.of else 0)
+        return values
+
+
+def statements(body: tuple[Statement, ...], path: tuple[For, ...] = ()) -> Iterator[tuple[tuple[For, ...], Statement]]:
+    """Every statement with the loops around it, outermost first, in the order of the text."""
+    for statement in body:
+        yield path, statement
+        if isinstance(statement, For):
+            yield from statements(statement.body, (*path, statement))
