@@ -101,6 +101,9 @@ def tensors(tree: Any) -> tuple[torch.Tensor, ...]:
 
 def check_space(call: OpCall, space: IterationSpace) -> str | None:
     """What is wrong with the maps of ``space``, or None: each dim's axes must multiply to its size."""
+    for role, tensors_, maps in (("operand", call.operands, space.operands), ("result", call.results, space.results)):
+        if len(tensors_) != len(maps):
+            return f"{len(maps)} {role} maps for {len(tensors_)} tensors"
     pairs = [*zip(call.operands, space.operands, strict=True), *zip(call.results, space.results, strict=True)]
     for tensor, index_map in pairs:
         if len(index_map) != tensor.dim():

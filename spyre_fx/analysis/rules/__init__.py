@@ -3,6 +3,26 @@
 Everything else reads this table and holds no op names of its own. Importing this package fills it.
 """
 
-from spyre_fx.analysis.rules import matmul, pointwise, reductions, views
+from spyre_fx.analysis.rules import (
+    creation,
+    joining,
+    layer_norm,
+    lookup,
+    matmul,
+    pointwise,
+    reductions,
+    softmax,
+    views,
+)
 
-__all__ = ["matmul", "pointwise", "reductions", "views"]
+__all__ = [
+    "creation",
+    "joining",
+    "layer_norm",
+    "lookup",
+    "matmul",
+    "pointwise",
+    "reductions",
+    "softmax",
+    "views",
+]

@@ -94,3 +94,9 @@ def reduced(call: OpCall, dims: Sequence[int], keepdim: bool, combine: str) -> I
 def whole(b: SpaceBuilder, tensor: torch.Tensor) -> Dims:
     """A map whose dims are all axes of their own that cannot be cut."""
     return [b.sequential(size) for size in tensor.shape]
+
+
+def tensor_arguments(call: OpCall) -> tuple[str, ...]:
+    """The schema names of the tensor operands, in their order (for ops without lists of tensors)."""
+    names = (argument.name for argument in call.target._schema.arguments)
+    return tuple(name for name in names if isinstance(call.argument(name), torch.Tensor))
