@@ -295,3 +295,13 @@ def core_offset(arg: TensorArg, spec: OpSpec, core: int) -> int:
     strides = symbol_strides(arg, core_ranges(spec))
     start = byte_offset(arg, dict.fromkeys(spec.iteration_space, 0))
     return start + sum(strides[symbol] * at for symbol, at in core_slices(spec, core).items())
+
+
+def core_offsets(arg: TensorArg, spec: OpSpec) -> tuple[int, ...]:
+    """``core_offset`` of every core that the op uses."""
+    strides = symbol_strides(arg, core_ranges(spec))
+    start = byte_offset(arg, dict.fromkeys(spec.iteration_space, 0))
+    return tuple(
+        start + sum(strides[symbol] * at for symbol, at in core_slices(spec, core).items())
+        for core in range(cores_used(spec))
+    )

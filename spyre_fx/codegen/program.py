@@ -67,8 +67,8 @@ class Execute:
     operands: tuple[str, ...]
     symbol_ids: tuple[int, ...]
     values: tuple[str, ...] = field(default=(), compare=False)
-    """Name of the buffer behind each tensor of the file, LX ones included, where known. It is not printed: the simulated
-    device tags what it writes with it, and refuses to read one buffer through the name of another.
+    """Name of the buffer behind each tensor of the file, LX ones included, where known. It is not printed: the
+    simulated device tags what it writes with it, and refuses to read one buffer through the name of another.
     """
 
 

@@ -59,7 +59,12 @@ class LoopSpec:
     """A counted loop around ops and further loops."""
 
     count: sympy.Expr
+    """An integer, or for sizes that are known at launch a symbol ``s`` or ``floor(s/tile)``."""
     body: tuple[Any, ...]
+    count_symbol_bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Largest value and tile size, by name of a symbol in ``count``."""
+    count_symbol_sources: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Argument and dim whose size the symbol is."""
 
 
 @dataclass(frozen=True)

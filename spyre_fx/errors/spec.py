@@ -70,7 +70,7 @@ SYMBOLIC_UNROLL = Template(
 BAD_PROGRAM = Template(SpecError, "{found} at {where}", "{expected}", "report this program if this library made it")
 ADDRESSES_DIFFER = Template(
     SpecError,
-    "execute {position} ({file}, operand {operand}, core {core}) goes to byte {looped} in the loop and to {flat} unrolled",
+    "execute {position} ({file}, operand {operand}, core {core}) goes to byte {looped} in loops and to {flat} unrolled",
     "the same address in both forms",
     "check the advances of the op",
 )
