@@ -1,0 +1,1 @@
+"""Pictures of graphs, plans and programs. Reads everything, changes nothing."""

@@ -1,0 +1,89 @@
+"""What a picture shows, before anything is placed: boxes, links between them, and boxes inside boxes.
+
+A loop, a folded run of ops and a module are all one box whose inside is a diagram of its own. A link never crosses a
+frame: what goes into a box ends at its border and begins again inside at a port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+KINDS: dict[str, tuple[str, str]] = {
+    "input": ("#dbeafe", "graph input"),
+    "parameter": ("#e0e7ff", "parameter or constant"),
+    "pointwise": ("#dcfce7", "pointwise"),
+    "reduction": ("#fef3c7", "reduction"),
+    "matmul": ("#fee2e2", "matrix product"),
+    "view": ("#f1f5f9", "view"),
+    "creation": ("#ede9fe", "creation"),
+    "other": ("#e5e7eb", "other op"),
+    "loop": ("#ffffff", "counted loop"),
+    "module": ("#fafafa", "module or folded run"),
+    "output": ("#dbeafe", "result"),
+    "host": ("#fde68a", "runs on the host"),
+    "step": ("#f8fafc", "program"),
+}
+"""Kind of a box -> (fill, legend text)."""
+
+VALUES: dict[str, tuple[str, str, str, str]] = {
+    "plain": ("#64748b", "", "", "value"),
+    "internal": ("#94a3b8", "4 3", "", "internal to a loop: never a full buffer"),
+    "sliced": ("#2563eb", "", "▤", "sliced: each trip sees its tile"),
+    "whole": ("#475569", "", "□", "whole: each trip sees all of it"),
+    "carried": ("#b45309", "", "↻", "accumulator, carried from trip to trip"),
+    "assembled": ("#15803d", "", "▦", "assembled from tiles, leaves the loop"),
+    "last": ("#15803d", "", "◪", "leaves with its last value"),
+    "lx": ("#c026d3", "", "◆", "in LX"),
+    "hbm": ("#0f766e", "", "◇", "in HBM"),
+}
+"""Kind of a value -> (stroke, dash pattern, mark, legend text); the mark makes it readable without colour."""
+
+
+@dataclass
+class Box:
+    """One box: its title, further lines of text, what it is, and what is inside."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    kind: str = "other"
+    tooltip: str = ""
+    inside: Diagram | None = None
+    badge: str = ""
+    """A short mark in the corner, such as the number of the loop that the op went to."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A value from box ``source`` to box ``target`` (positions in ``Diagram.boxes``)."""
+
+    source: int
+    target: int
+    label: str = ""
+    kind: str = "plain"
+
+
+@dataclass
+class Diagram:
+    """Boxes in an order in which every link goes forward."""
+
+    boxes: list[Box] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    title: str = ""
+
+    def add(self, box: Box) -> int:
+        self.boxes.append(box)
+        return len(self.boxes) - 1
+
+    def walk(self) -> Iterator[tuple[Diagram, int]]:
+        """This diagram and all inside it, with their depth."""
+        yield self, 0
+        for box in self.boxes:
+            if box.inside is not None:
+                yield from ((inner, depth + 1) for inner, depth in box.inside.walk())
+
+    def used_kinds(self) -> tuple[list[str], list[str]]:
+        """The kinds of boxes and of values that occur, in the order of the legend."""
+        boxes = {box.kind for diagram, _ in self.walk() for box in diagram.boxes}
+        values = {link.kind for diagram, _ in self.walk() for link in diagram.links}
+        return [kind for kind in KINDS if kind in boxes], [kind for kind in VALUES if kind in values]
