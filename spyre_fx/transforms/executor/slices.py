@@ -1,8 +1,11 @@
-"""The part of a tensor that one trip of a loop sees, as views."""
+"""The part of a tensor that one trip of a loop sees."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any
 
 import torch
 
@@ -22,7 +25,7 @@ def refined_view(tensor: torch.Tensor, cut: Slice, start: int, tile: int) -> tor
 
 
 def compact_tile(tensor: torch.Tensor, cut: Slice | None, start: int, tile: int) -> torch.Tensor:
-    """The tile as a body sees it: the factors of the cut dim merged to one dim (a copy if an outer factor is left whole).
+    """The tile as a body sees it: the factors of the cut dim merged to one dim.
 
     >>> compact_tile(torch.arange(12), Slice(0, (2, 6), axis=1), start=2, tile=2).tolist()
     [2, 3, 8, 9]
@@ -37,6 +40,12 @@ def tile_factors(cut: Slice, tile: int) -> tuple[int, ...]:
     return (*cut.factors[: cut.axis], tile, *cut.factors[cut.axis + 1 :])
 
 
-def write_tile(destination: torch.Tensor, cut: Slice, start: int, tile: int, value: torch.Tensor) -> None:
-    """Copy the compact tile ``value`` to its place in ``destination``."""
-    refined_view(destination, cut, start, tile).copy_(value.unflatten(cut.dim, tile_factors(cut, tile)))
+def tiles_of(value: Any, cut: Slice | None, phase: Any) -> Iterable[Any]:
+    """The tiles of all trips of a phase as views; refined ones where the tile has no compact view."""
+    if cut is None:
+        return repeat(value)
+    dim, inner = cut.dim, math.prod(cut.factors[cut.axis + 1 :])
+    if math.prod(cut.factors[: cut.axis]) != 1:
+        value, dim, inner = value.unflatten(dim, cut.factors), dim + cut.axis, 1
+    part = value.narrow(dim, phase.start * inner, phase.trips * phase.tile * inner)
+    return part.split(phase.tile * inner, dim)  # type: ignore[no-any-return]

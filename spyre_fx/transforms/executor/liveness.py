@@ -1,0 +1,50 @@
+"""Which memory each value of a body may refer to, and for how long that memory is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from spyre_fx.transforms.loop_structure import child_loop
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """``roots``: per node, the nodes that made the memory it may refer to (a view refers to that of its base).
+    ``last_use``: per such node, the position of the last node that touches its memory.
+    ``positions``: the place of each node in the graph.
+    """
+
+    roots: dict[fx.Node, frozenset[fx.Node]]
+    last_use: dict[fx.Node, int]
+    positions: dict[fx.Node, int]
+
+
+def liveness(body: fx.GraphModule) -> Liveness:
+    """One walk over the graph."""
+    roots: dict[fx.Node, frozenset[fx.Node]] = {}
+    last_use: dict[fx.Node, int] = {}
+    positions: dict[fx.Node, int] = {}
+    for position, node in enumerate(body.graph.nodes):
+        touched = frozenset().union(*(roots[operand] for operand in node.all_input_nodes))
+        roots[node] = frozenset((node,)) if _is_fresh(body, node) else touched
+        positions[node] = position
+        for root in touched | roots[node]:
+            last_use[root] = position
+    return Liveness(roots, last_use, positions)
+
+
+def _is_fresh(body: fx.GraphModule, node: fx.Node) -> bool:
+    """True if the node's results have memory of their own; unknown ops may return views of their operands."""
+    if node.op == "placeholder" or child_loop(body, node) is not None:
+        return True
+    if not isinstance(node.target, OpOverload):
+        return False
+    schema = node.target._schema
+    if any(item.alias_info is not None for item in (*schema.arguments, *schema.returns)):
+        return False
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(node.target.name(), "CompositeImplicitAutograd")
+    return not composite

@@ -1,0 +1,145 @@
+"""How an op of a loop body can write its result into memory that it is given.
+
+    y = aten.add(a, b)     ->     aten.add.out(a, b, out=y)
+
+An ``out=`` overload counts only if the device has a kernel for it: the generated ones of all other ops compute into a
+fresh tensor and copy, which is what is to be avoided. A few such ops have a form of their own in the table below.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+aten = torch.ops.aten
+
+Emit = Callable[[fx.Graph, tuple[Any, ...], dict[str, Any], Sequence[fx.Node]], None]
+"""Adds the nodes that compute the op of the given args and kwargs into the given outs."""
+
+
+@dataclass(frozen=True)
+class OutForm:
+    """``emit`` writes the op's form; ``elementwise`` tells that an out may be exactly one of the operands."""
+
+    emit: Emit
+    elementwise: bool = False
+
+
+def out_form(node: fx.Node) -> OutForm | None:
+    """The form of ``node``, or None if it can only make a tensor of its own."""
+    outs = results_of(node)
+    if not isinstance(node.target, OpOverload) or not outs:
+        return None
+    if node.target in _TABLE:
+        return _TABLE[node.target]
+    overload = out_overload(_WITH_NUMBER.get(node.target, node.target))
+    if overload is None or not _has_kernel(overload, outs[0].device.type):
+        return None
+    names = _out_names(overload)
+    if len(names) != len(outs):
+        return None
+
+    def emit(graph: fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any], into: Sequence[fx.Node]) -> None:
+        graph.call_function(overload, args, {**kwargs, **dict(zip(names, into, strict=True))})
+
+    return OutForm(emit, elementwise=torch.Tag.pointwise in node.target.tags)
+
+
+def results_of(node: fx.Node) -> tuple[torch.Tensor, ...]:
+    """The fake results of a node, if they are tensors of fixed shape; else ``()``."""
+    value = node.meta.get("val")
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return values if all(_is_fixed(item) for item in values) else ()
+
+
+def _is_fixed(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and all(isinstance(size, int) for size in (*value.shape, *value.stride()))
+    )
+
+
+@functools.cache
+def out_overload(functional: OpOverload) -> OpOverload | None:
+    """The overload of the same op that takes the same arguments and, after them, its results."""
+    wanted = [(argument.name, str(argument.type)) for argument in functional._schema.arguments]
+    packet = functional.overloadpacket
+    for name in packet.overloads():
+        candidate = getattr(packet, name)
+        arguments = candidate._schema.arguments
+        inputs = [(argument.name, str(argument.type)) for argument in arguments if not argument.is_out]
+        if len(inputs) < len(arguments) and inputs == wanted:
+            assert isinstance(candidate, OpOverload)
+            return candidate
+    return None
+
+
+def _out_names(overload: OpOverload) -> list[str]:
+    return [argument.name for argument in overload._schema.arguments if argument.is_out]
+
+
+def _has_kernel(overload: OpOverload, device: str) -> bool:
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), device.upper()))
+
+
+def _relu(graph: fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[fx.Node]) -> None:
+    graph.call_function(aten.clamp_min.out, (args[0], 0), {"out": outs[0]})
+
+
+def _copy(graph: fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[fx.Node]) -> None:
+    graph.call_function(aten.copy_.default, (outs[0], args[0]))
+
+
+def _fill(position: int) -> Emit:
+    def emit(graph: fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[fx.Node]) -> None:
+        graph.call_function(aten.fill_.Scalar, (outs[0], args[position]))
+
+    return emit
+
+
+def _fill_with(value: int) -> Emit:
+    def emit(graph: fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[fx.Node]) -> None:
+        graph.call_function(aten.fill_.Scalar, (outs[0], value))
+
+    return emit
+
+
+def _copy_then(inplace: OpOverload) -> Emit:
+    def emit(graph: fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[fx.Node]) -> None:
+        graph.call_function(aten.copy_.default, (outs[0], args[0]))
+        graph.call_function(inplace, (outs[0], *args[1:]), kwargs)
+
+    return emit
+
+
+_WITH_NUMBER: dict[OpOverload, OpOverload] = {
+    aten.add.Scalar: aten.add.Tensor,
+    aten.sub.Scalar: aten.sub.Tensor,
+    aten.mul.Scalar: aten.mul.Tensor,
+    aten.div.Scalar: aten.div.Tensor,
+}
+"""Ops on a number whose own ``out=`` overload has no kernel; the tensor overload takes the number as well."""
+
+_TABLE: dict[OpOverload, OutForm] = {
+    aten.relu.default: OutForm(_relu, elementwise=True),
+    aten.clone.default: OutForm(_copy),
+    aten._to_copy.default: OutForm(_copy),
+    aten.full.default: OutForm(_fill(1)),
+    aten.full_like.default: OutForm(_fill(1)),
+    aten.fill.Scalar: OutForm(_fill(1)),
+    aten.scalar_tensor.default: OutForm(_fill(0)),
+    aten.zeros.default: OutForm(_fill_with(0)),
+    aten.zeros_like.default: OutForm(_fill_with(0)),
+    aten.ones.default: OutForm(_fill_with(1)),
+    aten.ones_like.default: OutForm(_fill_with(1)),
+    aten.masked_fill.Scalar: OutForm(_copy_then(aten.masked_fill_.Scalar)),
+    aten.masked_fill.Tensor: OutForm(_copy_then(aten.masked_fill_.Tensor)),
+}
+"""Ops without a kernel for their ``out=`` overload."""

@@ -1,0 +1,219 @@
+"""Where each value of a body is written: its destination outside, a place in the scratch block, or a fresh tensor.
+
+A value that leaves the loop is written to its destination by the op that makes it, so that there is neither a temporary
+nor a copy. That is refused where the destination is also the memory of an argument (a running value) that is read later.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx
+
+from spyre_fx.transforms.executor.liveness import Liveness, liveness
+from spyre_fx.transforms.executor.out_forms import OutForm, out_form, results_of
+from spyre_fx.transforms.executor.plan_types import LoopPlan
+from spyre_fx.transforms.executor.storage import Lifetime
+from spyre_fx.transforms.executor.windows import Window
+from spyre_fx.transforms.loop_structure import LoopStructure, child_loop
+from spyre_fx.transforms.loop_types import Assembled, Carried
+
+Value = tuple[fx.Node, int]
+"""A result of a node, by its index."""
+
+PlanChild = Callable[[LoopStructure, Sequence[Window], Mapping[int, int]], LoopPlan]
+"""Plans a loop for the given windows of its results; the mapping names the results that lie over an argument."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The destination of a body's result: its window, and the argument whose memory it is, if any."""
+
+    window: Window
+    dtype: torch.dtype
+    alias: int | None = None
+
+
+@dataclass
+class Placement:
+    """The decisions for one body.
+
+    ``direct``: values that their op writes to the destination of a result. ``kept``: values in the scratch block;
+    ``gathered``: arguments whose tile is copied there; ``children``: loops with a scratch block inside; each with the
+    index of its lifetime. Values that take over the memory of a dying operand share one.
+    """
+
+    live: Liveness
+    direct: dict[Value, int] = field(default_factory=dict)
+    kept: dict[Value, int] = field(default_factory=dict)
+    gathered: dict[fx.Node, int] = field(default_factory=dict)
+    children: dict[fx.Node, tuple[LoopPlan, int]] = field(default_factory=dict)
+    lifetimes: list[Lifetime] = field(default_factory=list)
+
+    def reserve(self, nbytes: int, first: int, last: int) -> int:
+        """The index of a new lifetime."""
+        self.lifetimes.append(Lifetime(nbytes, first, last))
+        return len(self.lifetimes) - 1
+
+
+def place(
+    body: fx.GraphModule, targets: Sequence[Target], gathered: Sequence[int], plan_child: PlanChild
+) -> Placement:
+    """Decide for each value of ``body``, whose results go to ``targets``.
+
+    Args:
+        body: the graph; it is not edited.
+        targets: where the results go.
+        gathered: the arguments whose tile is no plain view, so that it is copied together on each trip.
+        plan_child: how to plan a loop that the body calls.
+    """
+    return _Placer(body, targets, plan_child).run(gathered)
+
+
+class _Placer:
+    def __init__(self, body: fx.GraphModule, targets: Sequence[Target], plan_child: PlanChild) -> None:
+        self.body = body
+        self.targets = targets
+        self.plan_child = plan_child
+        self.live = liveness(body)
+        self.placement = Placement(self.live)
+        self.arguments = [node for node in body.graph.nodes if node.op == "placeholder"]
+        self.results = [value_of(node) for node in result_nodes(body)]
+
+    def run(self, gathered: Sequence[int]) -> Placement:
+        for node in (self.arguments[position] for position in gathered):
+            nbytes = nbytes_of(*(kind.contiguous() for kind in results_of(node)))
+            self.placement.gathered[node] = self.placement.reserve(nbytes, 0, self.live.last_use[node])
+        for node in self.body.graph.nodes:
+            child = child_loop(self.body, node)
+            form = out_form(node)
+            if child is not None:
+                self._place_child(node, child)
+            elif form is not None:
+                self._place_op(node, form)
+        return self.placement
+
+    def _place_op(self, node: fx.Node, form: OutForm) -> None:
+        for index, value in enumerate(results_of(node)):
+            result = self._result(node, index)
+            if result is not None and self._op_may_write(node, value, form, self.targets[result]):
+                self.placement.direct[node, index] = result
+                continue
+            operand = self._dying_operand(node, value) if form.elementwise else None
+            self._keep(node, index, value, operand)
+
+    def _place_child(self, node: fx.Node, child: LoopStructure) -> None:
+        windows: list[Window] = []
+        granted: dict[int, int] = {}
+        for index, value in enumerate(results_of(node)):
+            result = self._result(node, index)
+            target = None if result is None else self.targets[result]
+            grant = None if target is None else self._grant(node, child, index, target)
+            if target is None or not _child_may_write(child, index, value, target) or grant == -1:
+                self._keep(node, index, value)
+                windows.append(Window.of(value.shape, value.stride()))
+                continue
+            assert result is not None
+            self.placement.direct[node, index] = result
+            windows.append(target.window)
+            if grant is not None:
+                granted[index] = grant
+        plan = self.plan_child(child, windows, granted)
+        here = self.live.positions[node]
+        self.placement.children[node] = plan, self.placement.reserve(plan.scratch, here, here)
+
+    def _keep(self, node: fx.Node, index: int, value: torch.Tensor, operand: Value | None = None) -> None:
+        last = self.live.last_use[node]
+        if operand is None:
+            first = self.live.positions[node]
+            self.placement.kept[node, index] = self.placement.reserve(nbytes_of(value), first, last)
+            return
+        shared = self.placement.kept[operand]
+        old = self.placement.lifetimes[shared]
+        self.placement.lifetimes[shared] = Lifetime(old.nbytes, old.first, last)
+        self.placement.kept[node, index] = shared
+
+    def _result(self, node: fx.Node, index: int) -> int | None:
+        """The one result of the body that this value is."""
+        positions = [position for position, value in enumerate(self.results) if value == (node, index)]
+        return positions[0] if len(positions) == 1 else None
+
+    def _op_may_write(self, node: fx.Node, value: torch.Tensor, form: OutForm, target: Target) -> bool:
+        if value.dtype != target.dtype or value.shape != target.window.shape:
+            return False
+        if target.alias is None:
+            return True
+        argument = self.arguments[target.alias]
+        last, here = self.live.last_use[argument], self.live.positions[node]
+        return last < here or (last == here and form.elementwise and self._reads_in_place(node, argument, value))
+
+    def _reads_in_place(self, node: fx.Node, memory: fx.Node, value: torch.Tensor) -> bool:
+        """True if an elementwise ``node`` reads each element of ``memory`` just where it writes one."""
+        readers = [operand for operand in node.all_input_nodes if memory in self.live.roots[operand]]
+        return readers == [memory] and all(value.shape == kind.shape for kind in results_of(memory))
+
+    def _dying_operand(self, node: fx.Node, value: torch.Tensor) -> Value | None:
+        """An operand in the scratch block, of equal geometry, that nobody reads after ``node``."""
+        for operand in node.all_input_nodes:
+            dies = self.live.last_use.get(operand) == self.live.positions[node]
+            kept = (operand, 0) in self.placement.kept
+            if dies and kept and self._reads_in_place(node, operand, value) and _same_layout(operand, value):
+                return operand, 0
+        return None
+
+    def _grant(self, node: fx.Node, child: LoopStructure, index: int, target: Target) -> int | None:
+        """The argument of ``child`` over which its result may be written; None if the target is no argument's memory, -1
+        if it is and must not be overwritten yet.
+        """
+        if target.alias is None:
+            return None
+        memory = self.arguments[target.alias]
+        last, here = self.live.last_use[memory], self.live.positions[node]
+        if last != here:
+            return None if last < here else -1
+        readers = [
+            position
+            for position, arg in enumerate(node.args)
+            if isinstance(arg, fx.Node) and memory in self.live.roots[arg]
+        ]
+        if len(readers) != 1 or node.args[readers[0]] is not memory:
+            return -1
+        match child.results[index]:
+            case Carried(argument) if argument == readers[0]:
+                return argument
+            case Assembled(cut) if cut == child.arguments[readers[0]]:
+                return readers[0]
+        return -1
+
+
+def _child_may_write(child: LoopStructure, index: int, value: torch.Tensor, target: Target) -> bool:
+    """A loop can assemble a result in any window; one that it carries must have its plain shape."""
+    plain = value.shape == target.window.shape
+    return value.dtype == target.dtype and (plain or isinstance(child.results[index], Assembled))
+
+
+def result_nodes(body: fx.GraphModule) -> Sequence[fx.Node]:
+    """What the body returns."""
+    outputs: Sequence[fx.Node] = body.graph.output_node().args[0]  # type: ignore[assignment]
+    return outputs
+
+
+def value_of(node: fx.Node) -> Value:
+    """The value that a node stands for: a ``getitem`` is a result of its operand."""
+    if node.target is operator.getitem:
+        return node.args[0], node.args[1]  # type: ignore[return-value]
+    return node, 0
+
+
+def nbytes_of(value: torch.Tensor) -> int:
+    """Bytes from the first element to the last, with the gaps that the strides leave."""
+    if value.numel() == 0:
+        return 0
+    return value.itemsize * (1 + sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True)))
+
+
+def _same_layout(operand: fx.Node, value: torch.Tensor) -> bool:
+    return [(kind.stride(), kind.dtype) for kind in results_of(operand)] == [(value.stride(), value.dtype)]

@@ -1,0 +1,131 @@
+"""A loop body as straight code that writes into memory it is given.
+
+    def body(x, w):                      def code(x, w, out_0, buffer_0):
+        mm = aten.mm(x, w)        ->         aten.mm.out(x, w, out=buffer_0)
+        relu = aten.relu(mm)                 aten.clamp_min.out(buffer_0, 0, out=out_0)
+        return (relu,)
+
+The code is a graph of its own, printed as Python by torch.fx; the body stays as it is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+
+from spyre_fx.transforms.executor.out_forms import out_form, results_of
+from spyre_fx.transforms.executor.placement import (
+    Placement,
+    PlanChild,
+    Target,
+    place,
+    result_nodes,
+    value_of,
+)
+from spyre_fx.transforms.executor.plan_types import Buffer, Child, Schedule
+from spyre_fx.transforms.executor.run import run_loop
+from spyre_fx.transforms.executor.storage import pack
+
+aten = torch.ops.aten
+
+
+def schedule(
+    body: fx.GraphModule, targets: Sequence[Target], gathered: Mapping[int, tuple[int, ...]], plan_child: PlanChild
+) -> Schedule:
+    """The code of ``body``.
+
+    Args:
+        body: the graph; it is not edited.
+        targets: where the results go.
+        gathered: for each argument whose tile is no plain view, its refined shape; the code copies it together.
+        plan_child: how to plan a loop that the body calls.
+    """
+    return _Emitter(body, targets, place(body, targets, tuple(gathered), plan_child)).run(gathered)
+
+
+class _Emitter:
+    def __init__(self, body: fx.GraphModule, targets: Sequence[Target], placement: Placement) -> None:
+        self.body = body
+        self.targets = targets
+        self.placement = placement
+        self.packing = pack(placement.lifetimes)
+        self.arguments = [node for node in body.graph.nodes if node.op == "placeholder"]
+        self.code = fx.Graph()
+        self.env: dict[fx.Node, fx.Node] = {node: self.code.placeholder(node.name) for node in self.arguments}
+        self.outs = [self.code.placeholder(f"out_{index}") for index in range(len(targets))]
+        self.buffers: dict[Buffer, fx.Node] = {}
+        self.placed = {value: self.outs[result] for value, result in placement.direct.items()}
+
+    def run(self, gathered: Mapping[int, tuple[int, ...]]) -> Schedule:
+        for (node, index), lifetime in self.placement.kept.items():
+            self.placed[node, index] = self._buffer(results_of(node)[index], lifetime)
+        copies = {node: self._buffer(results_of(node)[0].contiguous(), i) for node, i in self.placement.gathered.items()}
+        children = {node: self.code.placeholder(f"loop_{i}") for i, node in enumerate(self.placement.children)}
+        for position, shape in gathered.items():
+            self._gather(self.arguments[position], copies[self.arguments[position]], shape)
+        for node in self.body.graph.nodes:
+            if node in children:
+                self._call_child(node, children[node])
+            elif node.op not in ("placeholder", "output"):
+                self._emit(node)
+        self._copy_results()
+        self.code.output(None)
+        self.code.lint()
+        module = fx.GraphModule(self.body, self.code)
+        plans = (Child(plan, self.packing.offsets[i]) for plan, i in self.placement.children.values())
+        return Schedule(module.forward, module.code, tuple(self.buffers), tuple(plans), self.packing.nbytes)
+
+    def _buffer(self, value: torch.Tensor, lifetime: int) -> fx.Node:
+        buffer = Buffer(self.packing.offsets[lifetime], tuple(value.shape), tuple(value.stride()), value.dtype)
+        if buffer not in self.buffers:
+            self.buffers[buffer] = self.code.placeholder(f"buffer_{len(self.buffers)}")
+        return self.buffers[buffer]
+
+    def _gather(self, argument: fx.Node, buffer: fx.Node, shape: tuple[int, ...]) -> None:
+        view = self.code.call_function(aten.view.default, (buffer, shape))
+        self.code.call_function(aten.copy_.default, (view, self.env[argument]))
+        self.env[argument] = buffer
+
+    def _emit(self, node: fx.Node) -> None:
+        if value_of(node) in self.placed and node.target is operator.getitem:
+            self.env[node] = self.placed[value_of(node)]
+            return
+        if (node, 0) not in self.placed:
+            self.env[node] = self.code.node_copy(node, self.env.__getitem__)
+            return
+        form = out_form(node)
+        assert form is not None
+        args, kwargs = map_arg((node.args, node.kwargs), self.env.__getitem__)
+        form.emit(self.code, args, kwargs, self._places(node))
+        self.env[node] = self.placed[node, 0]
+
+    def _call_child(self, node: fx.Node, bound: fx.Node) -> None:
+        args = map_arg(node.args, self.env.__getitem__)
+        self.code.call_function(run_loop, (bound, args, tuple(self._places(node))))
+        self.env[node] = self.placed.get((node, 0), bound)
+
+    def _places(self, node: fx.Node) -> list[fx.Node]:
+        return [self.placed[node, index] for index in range(len(results_of(node)))]
+
+    def _copy_results(self) -> None:
+        """Copy what no op wrote to its destination; last, what goes over the memory of an argument."""
+        direct = set(self.placement.direct.values())
+        rest = [position for position in range(len(self.targets)) if position not in direct]
+        over = {self.arguments[t.alias] for t in self.targets if t.alias is not None}
+        pairs = []
+        for position in sorted(rest, key=lambda position: self.targets[position].alias is not None):
+            node, alias = result_nodes(self.body)[position], self.targets[position].alias
+            value = self.env[node]
+            if alias is not None and node is self.arguments[alias] and node not in self.placement.gathered:
+                continue
+            if alias is not None and self.placement.live.roots[node] & over:
+                value = self.code.call_function(aten.clone.default, (value,))
+            pairs.append((position, value))
+        for position, value in pairs:
+            shape = self.targets[position].window.shape
+            view = self.code.call_function(aten.view.default, (value, shape))
+            self.code.call_function(aten.copy_.default, (self.outs[position], view))
