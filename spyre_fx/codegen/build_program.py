@@ -173,8 +173,9 @@ class _Builder:
 
 
 def _named(program: Program) -> Program:
-    """Name addresses ``addr_0``, ``addr_1``, ... in the order of the text."""
+    """Number addresses and maps in the order of the text, so that reading the text gives the same numbers."""
     names: dict[str, str] = {}
+    maps: dict[int, int] = {}
 
     def rename(body: Sequence[Statement]) -> tuple[Statement, ...]:
         return tuple(renamed(statement) for statement in body)
@@ -183,10 +184,12 @@ def _named(program: Program) -> Program:
         match statement:
             case Apply():
                 names[statement.result] = f"addr_{len(names)}"
-                return replace(statement, result=names[statement.result])
+                number = maps.setdefault(statement.map, len(maps))
+                return replace(statement, result=names[statement.result], map=number)
             case Execute():
                 return replace(statement, operands=tuple(names.get(name, name) for name in statement.operands))
             case For():
                 return replace(statement, body=rename(statement.body))
 
-    return replace(program, body=rename(program.body))
+    body = rename(program.body)
+    return replace(program, body=body, maps=tuple(program.maps[number] for number in maps))

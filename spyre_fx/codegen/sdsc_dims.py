@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import sympy
 
-from spyre_fx.codegen.access import Access, access_of, describe, label
 from spyre_fx.codegen.device_ops import DEVICE_OPS, DeviceOp, OpKind
 from spyre_fx.codegen.layout import output_symbols, padded_ranges
 from spyre_fx.codegen.specs import OpSpec
+from spyre_fx.codegen.tensor_dims import Access, access_of, describe, label
 from spyre_fx.errors.names import near
 from spyre_fx.errors.spec import BAD_SPEC, LX_GAP, NEGATIVE_GAP, TOO_MANY_DIMS, UNKNOWN_OP
 

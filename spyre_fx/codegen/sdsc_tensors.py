@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spyre_fx.codegen.access import describe
 from spyre_fx.codegen.layout import cores_used, word_bytes
 from spyre_fx.codegen.sdsc_dims import Dim, Operand, op_of
 from spyre_fx.codegen.specs import OpSpec, TensorArg
+from spyre_fx.codegen.tensor_dims import describe
 from spyre_fx.errors.spec import TOO_MANY_LAYOUTS
 
 Json = dict[str, Any]
