@@ -1,4 +1,8 @@
-"""What lowering produces: ops and loops as data. Text is printed from these, never the other way round."""
+"""What lowering produces: ops and loops as data. Text is printed from these, never the other way round.
+
+Symbols are plain ``sympy.Symbol(name)``, without assumptions, so that expressions read back from text are equal to
+these. Sequences may be given as lists and numbers as ints; they are kept as tuples and expressions.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,14 @@ class TensorArg:
     """Bytes that the address moves by per trip, one entry per enclosing loop, outermost first; 0 where it does not."""
     name: str = ""
 
+    def __post_init__(self) -> None:
+        _keep(
+            self,
+            device_size=tuple(self.device_size),
+            device_coordinates=tuple(sympy.sympify(coordinate) for coordinate in self.device_coordinates),
+            advance=tuple(self.advance),
+        )
+
 
 @dataclass(frozen=True)
 class OpSpec:
@@ -50,8 +62,12 @@ class OpSpec:
     op_info: dict[str, Any] = field(default_factory=dict)
     """``constants`` (name to number) and whatever else the op needs; plain data only."""
     tiled_symbols: tuple[Any, ...] = ()
-    origin: str = ""
-    """The graph node and source line that the op comes from, for messages; not part of equality of programs."""
+    origin: str = field(default="", compare=False)
+    """The graph node and source line that the op comes from, for messages; it takes no part in comparisons."""
+
+    def __post_init__(self) -> None:
+        space = {symbol: (sympy.sympify(extent), split) for symbol, (extent, split) in self.iteration_space.items()}
+        _keep(self, iteration_space=space, args=tuple(self.args), tiled_symbols=tuple(self.tiled_symbols))
 
 
 @dataclass(frozen=True)
@@ -64,7 +80,10 @@ class LoopSpec:
     count_symbol_bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Largest value and tile size, by name of a symbol in ``count``."""
     count_symbol_sources: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Argument and dim whose size the symbol is."""
+    """Argument and dim whose size the symbol is, by name."""
+
+    def __post_init__(self) -> None:
+        _keep(self, count=sympy.sympify(self.count), body=tuple(self.body))
 
 
 @dataclass(frozen=True)
@@ -72,6 +91,11 @@ class UnimplementedOp:
     """An op that the device lacks; the program is cut in two there and the host runs it."""
 
     op: str
+
+
+def _keep(spec: Any, **fields: Any) -> None:
+    for name, value in fields.items():
+        object.__setattr__(spec, name, value)
 
 
 Spec = OpSpec | LoopSpec | UnimplementedOp
