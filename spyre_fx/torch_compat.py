@@ -5,15 +5,120 @@ When a new torch release moves something, this is where it is mended.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import io
+import logging
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
 
+import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.export import ExportedProgram
+from torch.fx import proxy as fx_proxy
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
-__all__ = ["FakeTensor", "FakeTensorMode", "ShapeEnv", "copy_calling_convention"]
+__all__ = [
+    "FakeTensor",
+    "FakeTensorMode",
+    "GuardOnDataDependentSymNode",
+    "ShapeEnv",
+    "check_inputs",
+    "copy_calling_convention",
+    "core_aten_decompositions",
+    "exporting",
+    "program_calling_convention",
+    "quiet",
+    "storage_key",
+]
+
+_EXPORT = threading.RLock()
+_LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
 
 
 def copy_calling_convention(source: fx.Graph, destination: fx.Graph) -> None:
     """Let ``destination`` take and return the nested structures (dicts, tuples, ...) that ``source`` does."""
     destination.set_codegen(copy.copy(source._codegen))
+
+
+def program_calling_convention(program: ExportedProgram, destination: fx.Graph) -> None:
+    """Let ``destination`` take and return the structures of ``program``, under the argument names of its module."""
+    call = program.module_call_graph[0].signature
+    assert call is not None
+    positional, keywords = call.in_spec.children()
+    names = call.forward_arg_names or [f"arg_{i}" for i in range(positional.num_children)] + list(keywords.context)
+    destination.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(names), call.in_spec, call.out_spec)))
+
+
+def check_inputs(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise whatever torch raises where the arguments do not fit the structure, sizes and ranges of ``program``."""
+    program._graph_module_flat_inputs(args, kwargs)
+
+
+def core_aten_decompositions(keep: Iterable[Any]) -> dict[Any, Callable[..., Any]]:
+    """Torch's table of decompositions to core ATen, without those of the ops to ``keep``."""
+    table: Any = torch.export.default_decompositions()
+    for op in keep:
+        table.pop(op, None)
+    return cast("dict[Any, Callable[..., Any]]", table)
+
+
+def storage_key(tensor: torch.Tensor) -> int | None:
+    """A number that two tensors share if they share memory; None where a tensor has no memory of the plain kind."""
+    if isinstance(tensor, FakeTensor) or tensor.layout is not torch.strided:
+        return None
+    return int(tensor.untyped_storage()._cdata)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep torch from logging what its exceptions say as well."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    for logger in loggers:
+        logger.addFilter(_silence)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_silence)
+
+
+@contextlib.contextmanager
+def exporting(functions: Iterable[types.FunctionType] = ()) -> Iterator[None]:
+    """Run torch.export alone and quietly, with the frames of ``functions`` among the recorded stack traces.
+
+    Torch keeps the state of an export in module globals, hence one at a time; it records only frames named ``forward``
+    and registered ones; it dumps the unfinished graph of a failed export to stderr, beside the exception; it warns
+    about its own use of a deprecated class, and about attributes that ``capture`` refuses.
+    """
+    anchors: set[tuple[str, str]] = getattr(fx_proxy, "_STACK_TRACE_ANCHORS", set())
+    stderr = io.StringIO()
+    with _EXPORT, warnings.catch_warnings(), quiet():
+        warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
+        warnings.filterwarnings("ignore", message="The tensor attribute", category=UserWarning)
+        added = {anchor for function in functions for anchor in _frames(function.__code__)} - anchors
+        anchors |= added
+        try:
+            with contextlib.redirect_stderr(stderr):
+                yield
+            sys.stderr.write(stderr.getvalue())
+        finally:
+            anchors -= added
+
+
+def _frames(code: types.CodeType) -> Iterator[tuple[str, str]]:
+    """File and name of ``code`` and of the functions defined in it."""
+    yield code.co_filename, code.co_name
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _frames(constant)
+
+
+def _silence(record: logging.LogRecord) -> bool:
+    return False

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_fx.errors import SpyreFxError
 from spyre_fx.errors.capture import EXAMPLE_COUNT, NO_FAKE_RESULT, NO_SHAPES, NOT_STRIDED
-from spyre_fx.torch_compat import FakeTensor, FakeTensorMode, ShapeEnv, copy_calling_convention
+from spyre_fx.torch_compat import FakeTensor, FakeTensorMode, ShapeEnv, copy_calling_convention, quiet
 
 
 def ensure_fake(gm: fx.GraphModule, example_args: Sequence[Any] | None = None) -> fx.GraphModule:
@@ -36,7 +36,8 @@ def ensure_fake(gm: fx.GraphModule, example_args: Sequence[Any] | None = None) -
     """
     copied = copy_graph(gm)
     known = _recorded(copied) if example_args is None else _examples_by_placeholder(copied, example_args)
-    return _fill(copied, known, _common_mode(known.values()))
+    with quiet():
+        return _fill(copied, known, _common_mode(known.values()))
 
 
 def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
@@ -131,7 +132,7 @@ def _run(gm: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any], mode: Fa
         raise
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise NO_FAKE_RESULT(node=node, op=node.target, reason=reason) from error
+        raise NO_FAKE_RESULT(node=node, op=node.target, reason=reason) from None
 
 
 def _run_module(gm: fx.GraphModule, name: str, args: Any, kwargs: Any, mode: FakeTensorMode) -> Any:

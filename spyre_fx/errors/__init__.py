@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spyre_fx.errors.location import describe_node
+from spyre_fx.errors.location import describe_node, listing
 
 __all__ = [
     "BudgetExceeded",
@@ -20,6 +20,7 @@ __all__ = [
     "InternalError",
     "LoweringError",
     "OptionError",
+    "PlanError",
     "SpecError",
     "SpyreFxError",
     "Template",
@@ -38,7 +39,7 @@ class SpyreFxError(Exception):
         self.problems: tuple[str, ...] = tuple(problems) or (message,)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.args[0], self.problems)
+        return type(self), (self.args[0], self.problems), self.__dict__
 
 
 class CaptureError(SpyreFxError, ValueError):
@@ -63,6 +64,10 @@ class SpecError(SpyreFxError, ValueError):
 
 class DeviceError(SpyreFxError, RuntimeError):
     """The simulated device refused an access: unwritten, foreign, dead or out of range bytes."""
+
+
+class PlanError(SpyreFxError, ValueError):
+    """A graph cannot be put into a schedule: its values wait for each other."""
 
 
 class BudgetExceeded(SpyreFxError):
@@ -92,9 +97,13 @@ class Template:
     do: str
 
     def __call__(self, *, node: Any = None, **fields: Any) -> SpyreFxError:
-        """Fill the template; ``node`` is an ``fx.Node`` that the message ends with."""
+        """Fill the template; ``node`` is an ``fx.Node`` that the message ends with, its graph around it as a note."""
         text = f"{self.found}. Expected {self.expected}. To fix: {self.do}.".format(**fields)
-        return self.error(text if node is None else f"{text}\n{describe_node(node)}")
+        if node is None:
+            return self.error(text)
+        error = self.error(f"{text}\n{describe_node(node)}")
+        error.add_note(listing(node))
+        return error
 
 
 def collect(errors: Sequence[SpyreFxError]) -> SpyreFxError:

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import re
+import sysconfig
+import traceback
+from pathlib import Path
 from typing import Any
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)[^\n]*\n\s*(?P<code>[^\n]*)')
+import torch
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)[^\n]*(?:\n {4}(?P<code>[^\n]*))?')
+_OWN_FOLDERS = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
+_STDLIB = sysconfig.get_path("stdlib")
+
+_LISTED = 3
+_LISTED_WIDTH = 110
 
 
 def describe_node(node: Any) -> str:
@@ -26,9 +36,49 @@ def describe_value(value: Any) -> str:
 
 
 def source_line(node: Any) -> str | None:
-    """The innermost frame of ``node.stack_trace`` as ``file:line: code``, or None where no trace was kept."""
+    """The user's innermost frame of ``node.stack_trace`` as ``file:line: code``, or None where no trace was kept."""
     frames = list(_FRAME.finditer(node.stack_trace or ""))
     if not frames:
         return None
-    frame = frames[-1]
-    return f"{frame['file']}:{frame['line']}: {frame['code'].strip()}"
+    frame = ([frame for frame in frames if _is_user_file(frame["file"])] or frames)[-1]
+    return _line(frame["file"], frame["line"], frame["code"])
+
+
+def user_line(error: BaseException) -> str | None:
+    """The user's innermost frame in the traceback of ``error``, in the same form."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_user_file(frame.filename)]
+    return _line(frames[-1].filename, frames[-1].lineno, frames[-1].line) if frames else None
+
+
+def listing(node: Any) -> str:
+    """The graph around ``node``, one node a line, with carets under it.
+
+    >>> graph = torch.fx.symbolic_trace(lambda x: (x + 1).relu()).graph
+    >>> print(listing(list(graph.nodes)[2]))
+      in the graph
+        %x : [num_users=1] = placeholder[target=x]
+        %add : [num_users=1] = call_function[target=operator.add](args = (%x, 1), kwargs = {})
+        %relu : [num_users=1] = call_method[target=relu](args = (%add,), kwargs = {})
+        ^^^^^
+        return relu
+    """
+    nodes = list(node.graph.nodes)
+    at = nodes.index(node)
+    lines = ["  in the graph"]
+    for other in nodes[max(at - _LISTED, 0) : at + _LISTED + 1]:
+        text = str(other.format_node()).partition("\n")[0]
+        lines.append("    " + (text if len(text) <= _LISTED_WIDTH else text[: _LISTED_WIDTH - 3] + "..."))
+        if other is node:
+            lines.append("    " + "^" * (1 + len(node.name)))
+    return "\n".join(lines)
+
+
+def _is_user_file(file: str) -> bool:
+    """Whether a frame is neither torch's nor this library's, nor of the standard library, nor generated code."""
+    if file.startswith((*_OWN_FOLDERS, "<")):
+        return False
+    return "site-packages" in file or not file.startswith(_STDLIB)
+
+
+def _line(file: str, number: Any, code: str | None) -> str:
+    return f"{file}:{number}: {code.strip()}" if code else f"{file}:{number}"
