@@ -1,0 +1,27 @@
+"""The machine's numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from spyre_fx.target import MIB, Target
+
+
+def test_the_default_is_spyre() -> None:
+    assert Target() == Target.spyre()
+    assert (Target().cores, Target().stick_bytes, Target().lx_bytes) == (32, 128, 2 * MIB)
+
+
+def test_usable_scratchpad_is_what_the_reserves_leave_in_sticks() -> None:
+    assert Target().usable_lx_bytes == 1_625_344
+    assert Target(lx_bytes=1000, lx_fixed_reserve=0, lx_reserve_share=0.0).usable_lx_bytes == 1024
+    assert Target(lx_bytes=1024, lx_fixed_reserve=0, lx_reserve_share=0.5).usable_lx_bytes == 512
+
+
+def test_a_target_is_a_value() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Target().cores = 1  # type: ignore[misc]
+    assert dataclasses.replace(Target(), cores=4).cores == 4
+    assert hash(Target()) == hash(Target())
