@@ -68,9 +68,19 @@ SYMBOLIC_UNROLL = Template(
     "do not unroll this graph",
 )
 BAD_PROGRAM = Template(SpecError, "{found} at {where}", "{expected}", "report this program if this library made it")
+DISPATCHES_DIFFER = Template(
+    SpecError, "{looped} dispatches in loops and {flat} unrolled", "as many", "check the counts of the loops"
+)
+FILES_DIFFER = Template(
+    SpecError,
+    "dispatch {position} runs another op in the loop ({looped}) than unrolled ({flat})",
+    "the same op in both forms",
+    "check the files of the program",
+)
 ADDRESSES_DIFFER = Template(
     SpecError,
-    "execute {position} ({file}, operand {operand}, core {core}) goes to byte {looped} in loops and to {flat} unrolled",
+    "dispatch {position} ({file} at trips {trips}) has operand {operand} at byte {looped} in the loop and at {flat} "
+    "unrolled",
     "the same address in both forms",
     "check the advances of the op",
 )
