@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from spyre_fx.codegen.layout import Layout
 from spyre_fx.codegen.program import Program
+from spyre_fx.simulator import host
+from spyre_fx.simulator.access import Machine
 from spyre_fx.simulator.counters import Counters
+from spyre_fx.simulator.formats import Codec
+from spyre_fx.simulator.interpreter import Interpreter
+from spyre_fx.simulator.loading import load
+from spyre_fx.simulator.memory import Hbm, Lx, Names, Sticks, Tag
 from spyre_fx.target import Target
 
 
@@ -21,19 +29,78 @@ class Device:
         self.target = target or Target()
         self.counters = Counters()
         """Sum over all programs that were run."""
+        self._hbm = Hbm(self.target)
+        self._names = Names()
+        self._codec = Codec(self.target.arithmetic)
+        self._runs = 0
 
     def allocate(self, address: int, size_bytes: int, name: str) -> None:
-        """Make room for ``size_bytes`` of HBM from ``address`` on, with undefined contents. Ranges may overlap (a pool)."""
-        raise NotImplementedError
+        """Make room for ``size_bytes`` of HBM from ``address`` on, with undefined contents. Ranges may overlap (a pool).
+
+        Raises:
+            DeviceError: for a range outside HBM, or one that crosses segments.
+        """
+        self._hbm.allocate(address, address + size_bytes, name)
 
     def write(self, address: int, tensor: torch.Tensor, layout: Layout, name: str = "") -> None:
-        """Copy a host tensor into HBM in ``layout``, zeros into its padding; makes room for it if there is none."""
-        raise NotImplementedError
+        """Copy a host tensor into HBM, zeros into its padding; makes room for it if there is none.
 
-    def read(self, address: int, layout: Layout) -> torch.Tensor:
-        """Copy a tensor out of HBM: contiguous, of ``layout.shape`` and the host dtype of its format."""
-        raise NotImplementedError
+        Args:
+            address: of the buffer, in bytes.
+            tensor: of ``layout.shape``, or of other dims with as many elements, which the host reshapes.
+            name: of the buffer, for tags and messages.
 
-    def run(self, program: Program) -> Counters:
-        """Execute a program and return its counters. LX contents do not outlive it."""
-        raise NotImplementedError
+        Raises:
+            SpecError: for a tensor of another size.
+        """
+        numbers = host.pack(tensor, layout)
+        sticks, index = self._whole(address, layout, name)
+        tag = Tag(self._names.number(name), dispatch=0)
+        places = torch.arange(len(index), dtype=torch.int32)
+        raw = self._codec.encode(numbers, layout.data_format)
+        sticks.store(index, raw, tag, places, lambda _: f"host write of {name!r}")
+        if sticks.shadow.shape[1] and tensor.dtype.is_floating_point:
+            sticks.shadow[index, : numbers.shape[1]] = numbers.to(torch.float32)
+
+    def read(self, address: int, layout: Layout, name: str = "") -> torch.Tensor:
+        """Copy a tensor out of HBM: contiguous, of ``layout.shape``, in the dtype of its format (halves for truth values).
+
+        Raises:
+            DeviceError: for bytes that nobody has written.
+        """
+        sticks, index = self._whole(address, layout, name)
+        stick = self.target.stick_bytes
+        wanted = stick if layout.slots[-1] >= 0 else stick // layout.lanes
+        value = self._names.number(name)
+        sticks.check(index, wanted, value, self._names.names, lambda _: f"host read of {name!r}")
+        raw = sticks.bytes.index_select(0, index)
+        return host.unpack(self._codec.decode(raw, layout.data_format), layout).contiguous()
+
+    def run(self, program: Program, parameters: Mapping[str, int] | None = None) -> Counters:
+        """Execute a program. LX contents do not outlive it.
+
+        Args:
+            parameters: value of each parameter of the program: addresses of arguments, sizes.
+
+        Returns:
+            the counters of this run; ``counters`` sums up all runs.
+
+        Raises:
+            DeviceError: for an access that the hardware would answer with garbage.
+            SpecError: for a program or file that is malformed or contradicts itself.
+        """
+        loaded = load(program, parameters or {}, self.target, self._runs)
+        machine = Machine(self.target, self._hbm, Lx(self.target, loaded.lx_bytes), self._names, self._codec)
+        counters = Interpreter(loaded, machine, self._runs).run()
+        self._runs += 1
+        self.counters.add(counters)
+        return counters
+
+    def _whole(self, address: int, layout: Layout, name: str) -> tuple[Sticks, torch.Tensor]:
+        """The segment and the sticks of a whole buffer."""
+        end = address + layout.size_bytes
+        if not self._hbm.has(address, end):
+            self._hbm.allocate(address, end, name)
+        sticks, base = self._hbm.sticks(address, end, lambda: f"host access to {name!r}")
+        stick = self.target.stick_bytes
+        return sticks, torch.arange((address - base) // stick, (end - base) // stick)

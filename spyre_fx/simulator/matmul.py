@@ -1,0 +1,78 @@
+"""Matrix products over labelled dims: batch, rows, columns and the summed ones follow from which operand has which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spyre_fx.errors.device import WRONG_OPERANDS
+from spyre_fx.simulator.descriptor import Descriptor
+
+
+@dataclass(frozen=True)
+class MatmulDims:
+    """Positions of the dims by role, each in the order of the op."""
+
+    batch: tuple[int, ...]
+    """In both operands and the result."""
+    rows: tuple[int, ...]
+    """In the left operand and the result."""
+    columns: tuple[int, ...]
+    """In the right operand and the result."""
+    summed: tuple[int, ...]
+    """Not in the result; one that cores divide stands first, so that its slices are contiguous."""
+
+
+def matmul_dims(op: Descriptor, where: str) -> MatmulDims:
+    """Roles of the dims of a matrix product."""
+    if len(op.inputs) != 2:
+        raise WRONG_OPERANDS(where=where, found=f"{op.name} of {len(op.inputs)} inputs", wanted="two inputs")
+    left, right = (operand.carried for operand in op.inputs)
+    kept = op.output.carried
+    roles: dict[tuple[bool, bool, bool], list[int]] = {}
+    for position, role in enumerate(zip(left, right, kept, strict=True)):
+        roles.setdefault(role, []).append(position)
+    one_sided = [*roles.get((True, False, False), []), *roles.get((False, True, False), [])]
+    if any(op.dims[position].extent > 1 for position in one_sided) or roles.get((False, False, True)):
+        wanted = "summed dims in both operands, result dims in at least one"
+        raise WRONG_OPERANDS(where=where, found="a dim of a matrix product without a role", wanted=wanted)
+    summed = roles.get((True, True, False), [])
+    return MatmulDims(
+        batch=tuple(roles.get((True, True, True), [])),
+        rows=tuple(roles.get((True, False, True), [])),
+        columns=tuple(roles.get((False, True, True), [])),
+        summed=tuple(sorted(summed, key=lambda position: -op.dims[position].split)),
+    )
+
+
+def matmul(op: Descriptor, inputs: Sequence[Tensor], where: str) -> Tensor:
+    """The product in float32: one sum per core that has a slice of the summed dims, added in the order of the slices."""
+    dims = matmul_dims(op, where)
+    left, right = (operand.to(torch.float32) for operand in inputs)
+    batch, rows, columns, summed = (
+        tuple(op.dims[position].extent for position in role)
+        for role in (dims.batch, dims.rows, dims.columns, dims.summed)
+    )
+    a = _arranged(left, (dims.batch, dims.rows, dims.summed)).reshape(math.prod(batch), math.prod(rows), -1)
+    b = _arranged(right, (dims.batch, dims.summed, dims.columns)).reshape(math.prod(batch), -1, math.prod(columns))
+    parts = math.prod(op.dims[position].split for position in dims.summed)
+    result: Tensor | None = None
+    for part_a, part_b in zip(a.chunk(parts, 2), b.chunk(parts, 1), strict=True):
+        partial = torch.bmm(part_a, part_b)
+        result = partial if result is None else result + partial
+    assert result is not None
+    order = (*dims.batch, *dims.rows, *dims.columns)
+    rest = tuple(position for position in range(len(op.dims)) if position not in order)
+    whole = result.reshape(*batch, *rows, *columns, *(1 for _ in rest))
+    return whole.permute([(*order, *rest).index(position) for position in range(len(op.dims))])
+
+
+def _arranged(x: Tensor, roles: Sequence[tuple[int, ...]]) -> Tensor:
+    """``x`` with its dims in the order of ``roles``; all others, of size 1, come last."""
+    order = [position for role in roles for position in role]
+    rest = [position for position in range(x.dim()) if position not in order]
+    return x.permute([*order, *rest])
