@@ -14,11 +14,7 @@ from spyre_fx.analysis.iteration import IterationSpace, OpCall, check_space
 from spyre_fx.analysis.rules.table import body_op, resize_for, rule_for
 from spyre_fx.errors.analysis import OPAQUE
 
-_NOT_REPEATABLE = (
-    torch.Tag.nondeterministic_seeded,
-    torch.Tag.data_dependent_output,
-    torch.Tag.dynamic_output_shape,
-)
+_SHAPED_BY_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 
 def iteration_space(node: fx.Node) -> IterationSpace:
@@ -83,11 +79,17 @@ def body_call(call: OpCall, result_shapes: Sequence[Sequence[int]]) -> tuple[Any
     return body_op(call.target), args, kwargs
 
 
+def draws_random(call: OpCall) -> bool:
+    """Whether a call reads the random number generator; fused attention does not, when its dropout is off."""
+    seeded = torch.Tag.nondeterministic_seeded in call.target.tags
+    return seeded and call.argument("dropout_p") != 0
+
+
 def _is_plain(call: OpCall) -> bool:
     """No mutation, no random numbers, no shapes from data, and dense tensors only."""
     target = call.target
     if not isinstance(target, OpOverload) or target._schema.is_mutable:
         return False
-    if any(tag in target.tags for tag in _NOT_REPEATABLE):
+    if draws_random(call) or any(tag in target.tags for tag in _SHAPED_BY_DATA):
         return False
     return all(tensor.layout is torch.strided and not tensor.is_nested for tensor in (*call.operands, *call.results))

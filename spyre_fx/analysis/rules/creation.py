@@ -53,7 +53,7 @@ _COUNTING = (
 )
 
 
-@rule(*_SIZED, aten.empty_strided.default, aten.scalar_tensor.default)
+@rule(*_SIZED, aten.empty_strided.default, aten.empty_permuted.default, aten.scalar_tensor.default)
 def constant(call: OpCall) -> IterationSpace | None:
     """Every element is the same, so any part of the result can be made alone."""
     b = SpaceBuilder()
@@ -85,7 +85,7 @@ def sized_like(call: OpCall, shapes: Sequence[Sequence[int]]) -> _Arguments:
     return (call.args[0], list(shapes[0]), *call.args[2:]), call.kwargs
 
 
-@resize(aten.empty_strided.default, into=aten.empty.memory_format)
+@resize(aten.empty_strided.default, aten.empty_permuted.default, into=aten.empty.memory_format)
 def compact(call: OpCall, shapes: Sequence[Sequence[int]]) -> _Arguments:
     """Strides of the full tensor say nothing about a tile's."""
     return (list(shapes[0]),), call.kwargs

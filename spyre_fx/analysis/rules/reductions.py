@@ -22,6 +22,7 @@ _REDUCTIONS = {
     "var": (aten.var.default, aten.var.dim, aten.var.correction),
     "std": (aten.std.default, aten.std.dim, aten.std.correction),
     "var_mean": (aten.var_mean.default, aten.var_mean.dim, aten.var_mean.correction),
+    "std_mean": (aten.std_mean.default, aten.std_mean.dim, aten.std_mean.correction),
     "max_dim": (aten.max.dim,),
     "min_dim": (aten.min.dim,),
     "logsumexp": (aten.logsumexp.default,),

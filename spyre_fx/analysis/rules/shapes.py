@@ -96,6 +96,52 @@ def whole(b: SpaceBuilder, tensor: torch.Tensor) -> Dims:
     return [b.sequential(size) for size in tensor.shape]
 
 
+def batched(call: OpCall, cores: str) -> IterationSpace | None:
+    """Leading dims are a batch that may be cut; the core dims behind them are not.
+
+    ``cores`` counts the core dims of each operand and result: ``"2,1->2"`` for a matrix and a vector that give a
+    matrix. The last count of either side holds for any further tensors. The batch dims of the operands broadcast to
+    those of the first result; all results have the same ones (one without elements may lack them).
+    """
+    operand_cores, result_cores = ([int(core) for core in side.split(",")] for side in cores.split("->"))
+    sizes = call.results[0].shape[: call.results[0].dim() - result_cores[0]]
+    b = SpaceBuilder()
+    batch = [b.axis(size) for size in sizes]
+    maps: list[Dims | None] = []
+    for position, operand in enumerate(call.operands):
+        split = operand.dim() - operand_cores[min(position, len(operand_cores) - 1)]
+        leading = broadcast(operand.shape[:split], batch, sizes) if split >= 0 else None
+        maps.append(None if leading is None else [*leading, *map(b.sequential, operand.shape[split:])])
+    for position, result in enumerate(call.results):
+        split = result.dim() - result_cores[min(position, len(result_cores) - 1)]
+        if split >= 0 and same_shape(result.shape[:split], sizes):
+            maps.append([*batch, *map(b.sequential, result.shape[split:])])
+        else:
+            maps.append(whole(b, result) if any(same(size, 0) for size in result.shape) else None)
+    if any(dims is None for dims in maps):
+        return None
+    split = len(call.operands)
+    return b.build([m for m in maps[:split] if m is not None], [m for m in maps[split:] if m is not None])
+
+
+def uncut(call: OpCall) -> IterationSpace:
+    """Every dim of every tensor is an axis of its own that cannot be cut."""
+    b = SpaceBuilder()
+    return b.build([whole(b, operand) for operand in call.operands], [whole(b, result) for result in call.results])
+
+
+def replaced(call: OpCall, **values: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call with some of them, by their schema names, given new values."""
+    args, kwargs = list(call.args), dict(call.kwargs)
+    position_of = {argument.name: position for position, argument in enumerate(call.target._schema.arguments)}
+    for name, value in values.items():
+        if position_of[name] < len(args):
+            args[position_of[name]] = value
+        else:
+            kwargs[name] = value
+    return tuple(args), kwargs
+
+
 def tensor_arguments(call: OpCall) -> tuple[str, ...]:
     """The schema names of the tensor operands, in their order (for ops without lists of tensors)."""
     names = (argument.name for argument in call.target._schema.arguments)

@@ -126,7 +126,7 @@ def slice_(call: OpCall) -> IterationSpace | None:
     return shared(call, () if full else (dim,))
 
 
-@rule(aten.narrow.default)
+@rule(aten.narrow.default, aten.narrow_copy.default)
 def narrow(call: OpCall) -> IterationSpace | None:
     """Its length is an argument, so even a narrow to the whole dim is not cut."""
     return shared(call, (normal_dim(call.argument("dim"), call.operands[0].dim()),))

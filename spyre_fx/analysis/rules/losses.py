@@ -1,0 +1,87 @@
+"""Losses. Without a reduction each element or sample is free; a mean depends on how many there are."""
+
+from __future__ import annotations
+
+import torch
+
+from spyre_fx.analysis.iteration import IterationSpace, OpCall, SpaceBuilder
+from spyre_fx.analysis.rules.shapes import Dims, elementwise, tensor_arguments, uncut
+from spyre_fx.analysis.rules.table import rule
+
+aten = torch.ops.aten
+
+_NONE, _SUM = 0, 2
+"""The values of ``reduction``, as in torch's ``_reduction.py``; 1 is the mean."""
+
+
+@rule(
+    aten.binary_cross_entropy.default,
+    aten.binary_cross_entropy_with_logits.default,
+    aten.huber_loss.default,
+    aten.mse_loss.default,
+    aten.smooth_l1_loss.default,
+    aten.soft_margin_loss.default,
+)
+def elementwise_loss(call: OpCall) -> IterationSpace | None:
+    return elementwise(call) if call.argument("reduction") == _NONE else uncut(call)
+
+
+@rule(
+    aten.binary_cross_entropy_backward.default,
+    aten.huber_loss_backward.default,
+    aten.mse_loss_backward.default,
+    aten.smooth_l1_loss_backward.default,
+    aten.soft_margin_loss_backward.default,
+)
+def elementwise_loss_backward(call: OpCall) -> IterationSpace | None:
+    """The gradient of a sum is one number for all elements."""
+    return elementwise(call) if call.argument("reduction") in (_NONE, _SUM) else uncut(call)
+
+
+@rule(
+    aten.multi_margin_loss.default,
+    aten.multilabel_margin_loss_forward.default,
+    aten.nll_loss2d_forward.default,
+    aten.nll_loss_forward.default,
+)
+def class_loss(call: OpCall) -> IterationSpace | None:
+    """Scores ``[sample, class, *place]``; the classes of a sample are read as its target says."""
+    return _class_loss(call) if call.argument("reduction") == _NONE else uncut(call)
+
+
+@rule(
+    aten.multi_margin_loss_backward.default,
+    aten.multilabel_margin_loss_backward.default,
+    aten.nll_loss2d_backward.default,
+    aten.nll_loss_backward.default,
+)
+def class_loss_backward(call: OpCall) -> IterationSpace | None:
+    """The total weight that a mean was divided by is an operand of ``nll_loss``, so its samples are free even then."""
+    given_total = "total_weight" in tensor_arguments(call)
+    return _class_loss(call) if given_total or call.argument("reduction") in (_NONE, _SUM) else uncut(call)
+
+
+def _class_loss(call: OpCall) -> IterationSpace | None:
+    scores = call.argument("self")
+    if scores.dim() == 1:
+        return uncut(call)
+    b = SpaceBuilder()
+    sample, classes = b.axis(scores.shape[0]), b.sequential(scores.shape[1])
+    places = [b.axis(size) for size in scores.shape[2:]]
+    full, per_sample = [sample, classes, *places], [sample, *places]
+
+    def dims(name: str, tensor: torch.Tensor) -> Dims | None:
+        if name == "weight":
+            return [classes]
+        if tensor.dim() == 0:
+            return []
+        by_rank = {len(full): full, len(per_sample): per_sample}
+        return by_rank.get(tensor.dim())
+
+    maps = [dims(name, call.argument(name)) for name in tensor_arguments(call)]
+    maps += [dims("", result) for result in call.results]
+    if any(tensor_map is None for tensor_map in maps):
+        return None
+    known = [tensor_map for tensor_map in maps if tensor_map is not None]
+    split = len(call.operands)
+    return b.build(known[:split], known[split:])
