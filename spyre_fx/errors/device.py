@@ -73,9 +73,9 @@ CORES_DISAGREE = Template(
 UNKNOWN_OP = Template(
     SpecError, "{file}: op {op!r}", "an op of the device{near}", "leave this op to the host, or correct the file"
 )
-WRONG_OPERANDS = Template(
-    SpecError, "{where}: {found}", "{wanted}", "check the operands of the op and their dims"
-)
+WRONG_OPERANDS = Template(SpecError, "{where}: {found}", "{wanted}", "check the operands of the op and their dims")
 BAD_DESCRIPTOR = Template(SpecError, "{file}: {found}", "{wanted}", "generate the file again")
 UNRUNNABLE = Template(SpecError, "{found}", "{wanted}", "generate the program again")
-BAD_ARGUMENT = Template(SpecError, "{found} for a buffer", "{wanted}", "pass the tensor that the buffer is laid out for")
+BAD_ARGUMENT = Template(
+    SpecError, "{found} for a buffer", "{wanted}", "pass the tensor that the buffer is laid out for"
+)

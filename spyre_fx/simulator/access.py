@@ -82,7 +82,7 @@ class Access:
         sticks.store(index, raw, tag, -1 - places if operand.windowed else places, self._blame_grid(index))
         if numbers.shadow is not None:
             lanes = operand.lanes_of(numbers.shadow.to(torch.float32))
-            sticks.shadow[index, : lanes.shape[-1]] = lanes
+            sticks.shadow[:, : lanes.shape[-1]].index_copy_(0, index, lanes)
         if operand.memory == "lx" and every_core and operand.owner.numel() < len(self.starts):
             self._copy_to_every_core(sticks)
 
@@ -129,7 +129,7 @@ class Access:
         """Every core must find the part of the value that it works on in its own scratchpad."""
         index = self._lx_index()
         self._check(sticks, index.flatten(), self._blame_cores(index))
-        tags = sticks.place[index]
+        tags = sticks.place.index_select(0, index.flatten()).reshape(index.shape)
         # A window's writer does not know where the buffer starts: its numbers are right up to a constant.
         from_window = tags < 0
         found = torch.where(from_window, -1 - tags, tags)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 
@@ -47,8 +47,8 @@ class Tally:
     cost: Cost
     dispatches: int = 0
     error: float = 0.0
-    """Largest difference of the output from what float32 arithmetic gives, over the largest magnitude there; 0 where the
-    arithmetic is IEEE.
+    """Largest difference of the output from what float32 arithmetic gives, over the largest magnitude there; 0 where
+    the arithmetic is IEEE.
     """
 
 
@@ -103,9 +103,9 @@ class Counters:
         """Largest relative difference from float32 arithmetic of any op's output."""
         return max((tally.error for tally in self.sites.values()), default=0.0)
 
-    def select(self, wanted: Callable[[Site], bool]) -> Counters:
+    def select(self, sites: Iterable[Site]) -> Counters:
         """The counters of some sites."""
-        return Counters({site: tally for site, tally in self.sites.items() if wanted(site)}, self.trips)
+        return Counters({site: self.sites[site] for site in sites}, self.trips)
 
     def add(self, other: Counters) -> None:
         """Take in the counters of another run, of a program with a number of its own."""

@@ -35,7 +35,7 @@ class Device:
         self._runs = 0
 
     def allocate(self, address: int, size_bytes: int, name: str) -> None:
-        """Make room for ``size_bytes`` of HBM from ``address`` on, with undefined contents. Ranges may overlap (a pool).
+        """Make room for ``size_bytes`` of HBM from ``address`` on, with undefined contents. Ranges may overlap.
 
         Raises:
             DeviceError: for a range outside HBM, or one that crosses segments.
@@ -63,7 +63,7 @@ class Device:
             sticks.shadow[index, : numbers.shape[1]] = numbers.to(torch.float32)
 
     def read(self, address: int, layout: Layout, name: str = "") -> torch.Tensor:
-        """Copy a tensor out of HBM: contiguous, of ``layout.shape``, in the dtype of its format (halves for truth values).
+        """Copy a tensor out of HBM: contiguous, of ``layout.shape``, halves for truth values.
 
         Raises:
             DeviceError: for bytes that nobody has written.

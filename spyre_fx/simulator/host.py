@@ -48,11 +48,7 @@ def _positions(layout: Layout, dim: int) -> list[int]:
 
 def _cut(layout: Layout) -> list[int]:
     """Extents of the host dims with their padding, the stick dim cut into sticks and lanes."""
-    return [
-        layout.device_size[position]
-        for dim in range(len(layout.shape))
-        for position in _positions(layout, dim)
-    ]
+    return [layout.device_size[position] for dim in range(len(layout.shape)) for position in _positions(layout, dim)]
 
 
 def _order(layout: Layout) -> list[int]:

@@ -66,9 +66,7 @@ class Interpreter:
     def _execute(self, step: LoadedExecute) -> None:
         self.dispatches += 1
         op, execute = step.op, step.execute
-        values = {
-            symbol: self.values[name] for symbol, name in zip(execute.symbol_ids, execute.operands, strict=True)
-        }
+        values = {symbol: self.values[name] for symbol, name in zip(execute.symbol_ids, execute.operands, strict=True)}
         names = dict(zip((operand.name for operand in op.tensors), execute.values, strict=False))
         where = self._where(step)
 

@@ -1,6 +1,6 @@
 """Which bytes are still wanted at each point of a program, derived from the program alone.
 
-Memory is cut at every boundary of every buffer; a set of the pieces is one integer with a bit per piece. Liveness is the
+Memory is cut at the boundaries of buffers; a set of the pieces is one integer with a bit per piece. Liveness is the
 usual backward analysis: what an op overwrites is dead before it, what it reads is alive; a loop's body is passed twice,
 since what its first reads find may come from the trip before.
 """
@@ -8,6 +8,7 @@ since what its first reads find may come from the trip before.
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -99,7 +100,7 @@ class _Pieces:
         """Memory, low and high of each run of pieces."""
         runs: list[tuple[str, int, int]] = []
         for memory, cuts in self.cuts.items():
-            for position, (low, high) in enumerate(zip(cuts, cuts[1:], strict=False)):
+            for position, (low, high) in enumerate(itertools.pairwise(cuts)):
                 if not pieces >> (self.shift[memory] + position) & 1:
                     continue
                 if runs and runs[-1][0] == memory and runs[-1][2] == low:

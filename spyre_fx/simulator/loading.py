@@ -22,7 +22,7 @@ class LoadedExecute(Step):
     execute: Execute = field(kw_only=True)
     op: Descriptor = field(kw_only=True)
     site: Site = field(kw_only=True)
-    cost: Cost = Cost()
+    cost: Cost = field(default_factory=Cost)
 
 
 @dataclass(eq=False)

@@ -50,12 +50,11 @@ def matmul_dims(op: Descriptor, where: str) -> MatmulDims:
 
 
 def matmul(op: Descriptor, inputs: Sequence[Tensor], where: str) -> Tensor:
-    """The product in float32: one sum per core that has a slice of the summed dims, added in the order of the slices."""
+    """The product in float32: one sum for each slice of the summed dims, added in the order of the slices."""
     dims = matmul_dims(op, where)
     left, right = (operand.to(torch.float32) for operand in inputs)
-    batch, rows, columns, summed = (
-        tuple(op.dims[position].extent for position in role)
-        for role in (dims.batch, dims.rows, dims.columns, dims.summed)
+    batch, rows, columns = (
+        tuple(op.dims[position].extent for position in role) for role in (dims.batch, dims.rows, dims.columns)
     )
     a = _arranged(left, (dims.batch, dims.rows, dims.summed)).reshape(math.prod(batch), math.prod(rows), -1)
     b = _arranged(right, (dims.batch, dims.summed, dims.columns)).reshape(math.prod(batch), -1, math.prod(columns))

@@ -53,13 +53,13 @@ class Sticks:
         self.dispatch[used:] = 0
 
     def check(self, index: torch.Tensor, wanted: int, value: int, names: list[str], blame: Blame) -> None:
-        """Refuse to read ``wanted`` bytes of each stick of ``index`` unless they are valid and of the buffer ``value``."""
-        valid = self.valid[index]
+        """Refuse to read ``wanted`` bytes of each stick of ``index`` unless they are valid and of buffer ``value``."""
+        valid = self.valid.index_select(0, index)
         if int(valid.min()) < wanted:
             raise self._unreadable(index, valid, wanted, blame)
         if not value:
             return
-        found = self.value[index]
+        found = self.value.index_select(0, index)
         foreign = (found != value) & (found != 0)
         if foreign.any():
             position = first(foreign)
@@ -73,23 +73,24 @@ class Sticks:
         return template(where=blame(position))
 
     def store(self, index: torch.Tensor, raw: torch.Tensor, tag: Tag, place: torch.Tensor, blame: Blame) -> None:
-        """Write ``raw`` to the first bytes of each stick of ``index``; ``place`` numbers the sticks within the value."""
-        self.place[index] = place
-        twice = self.place[index] != place
-        if twice.any():
-            raise OVERLAP(where=blame(first(twice)))
+        """Write ``raw`` to the first bytes of each stick of ``index``; ``place`` numbers sticks within the value."""
+        self.place.index_copy_(0, index, place)
+        # Of two sticks at one address only the later number is found again.
+        if not torch.equal(self.place.index_select(0, index), place):
+            raise OVERLAP(where=blame(first(self.place.index_select(0, index) != place)))
         if raw.shape[-1] == self.width:
-            self.bytes[index] = raw
+            # Whole words, since moving single bytes takes five times as long.
+            self.bytes.view(torch.int64).index_copy_(0, index, raw.view(torch.int64))
         else:
-            self.bytes[index, : raw.shape[-1]] = raw
-        self.valid[index] = raw.shape[-1]
-        self.value[index] = tag.value
-        self.dispatch[index] = tag.dispatch
+            self.bytes[:, : raw.shape[-1]].index_copy_(0, index, raw)
+        self.valid.index_fill_(0, index, raw.shape[-1])
+        self.value.index_fill_(0, index, tag.value)
+        self.dispatch.index_fill_(0, index, tag.dispatch)
 
-    def kill(self, low: int, high: int) -> None:
-        """End the life of the sticks from ``low`` up to ``high``."""
-        self.valid[low:high] = 0
-        self.dispatch[low:high] = _DEAD
+    def kill(self, low: int, high: int, period: int) -> None:
+        """End the life of the sticks from ``low`` up to ``high`` of every ``period`` sticks."""
+        self.valid.view(-1, period)[:, low:high] = 0
+        self.dispatch.view(-1, period)[:, low:high] = _DEAD
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,8 @@ class Hbm:
     def kill(self, low: int, high: int) -> None:
         """End the life of the bytes from ``low`` up to ``high``."""
         sticks, base = self.sticks(low, high, lambda: "the end of a trip")
-        sticks.kill((low - base) // self._target.stick_bytes, (high - base) // self._target.stick_bytes)
+        stick = self._target.stick_bytes
+        sticks.kill((low - base) // stick, (high - base) // stick, len(sticks))
 
 
 class Lx:
@@ -154,8 +156,7 @@ class Lx:
 
     def kill(self, low: int, high: int) -> None:
         """End the life of the sticks from ``low`` up to ``high`` of every core's scratchpad."""
-        for core_low in range(low, len(self.sticks), self.sticks_per_core):
-            self.sticks.kill(core_low, core_low + high - low)
+        self.sticks.kill(low, high, self.sticks_per_core)
 
 
 class Names:

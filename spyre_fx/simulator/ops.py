@@ -17,15 +17,43 @@ from spyre_fx.simulator.descriptor import Descriptor
 from spyre_fx.simulator.matmul import matmul
 
 Constants = Mapping[str, float]
-Pointwise = Callable[..., Tensor]
 
+_UNARY: dict[str, Callable[[Tensor], Tensor]] = {
+    "neg": torch.neg,
+    "abs": torch.abs,
+    "reciprocal": torch.reciprocal,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "exp": torch.exp,
+    "log": torch.log,
+    "floor": torch.floor,
+    "tanh": torch.tanh,
+    "relufwd": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "silu": functional.silu,
+    "identity": torch.clone,
+    "ReStickifyOpHBM": torch.clone,
+    # The format of the output does the cast.
+    "dl16tofp32": torch.clone,
+    "fp32todl16": torch.clone,
+    "int32tofp32": torch.clone,
+    "fp32toint32": torch.trunc,
+}
 
-def _unary(function: Callable[[Tensor], Tensor]) -> Pointwise:
-    return lambda constants, x: function(x)
-
-
-def _binary(function: Callable[[Tensor, Tensor], Tensor]) -> Pointwise:
-    return lambda constants, x, y: function(x, y)
+_BINARY: dict[str, Callable[..., Tensor]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "realdiv": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "equal": torch.eq,
+    "notequal": torch.ne,
+    "greaterthan": torch.gt,
+    "greaterequal": torch.ge,
+    "lesserthan": torch.lt,
+    "lesserequal": torch.le,
+}
 
 
 def _gelu(constants: Constants, x: Tensor) -> Tensor:
@@ -44,59 +72,18 @@ def _where(constants: Constants, condition: Tensor, x: Tensor, y: Tensor) -> Ten
     return torch.where(condition != 0, x, y)
 
 
-def _truncated(constants: Constants, x: Tensor) -> Tensor:
-    return x.trunc()
+def _ignoring_constants(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda constants, *operands: function(*operands)
 
 
-POINTWISE: dict[str, Pointwise] = {
-    **{
-        name: _unary(function)
-        for name, function in {
-            "neg": torch.neg,
-            "abs": torch.abs,
-            "reciprocal": torch.reciprocal,
-            "sqrt": torch.sqrt,
-            "rsqrt": torch.rsqrt,
-            "exp": torch.exp,
-            "log": torch.log,
-            "floor": torch.floor,
-            "tanh": torch.tanh,
-            "relufwd": torch.relu,
-            "sigmoid": torch.sigmoid,
-            "silu": functional.silu,
-            "identity": torch.clone,
-            "ReStickifyOpHBM": torch.clone,
-            "shuffle": torch.clone,
-            # The format of the output does the cast.
-            "dl16tofp32": torch.clone,
-            "fp32todl16": torch.clone,
-            "int32tofp32": torch.clone,
-            "fp8todl16": torch.clone,
-        }.items()
-    },
-    **{
-        name: _binary(function)
-        for name, function in {
-            "add": torch.add,
-            "sub": torch.sub,
-            "mul": torch.mul,
-            "realdiv": torch.div,
-            "maximum": torch.maximum,
-            "minimum": torch.minimum,
-            "equal": torch.eq,
-            "notequal": torch.ne,
-            "greaterthan": torch.gt,
-            "greaterequal": torch.ge,
-            "lesserthan": torch.lt,
-            "lesserequal": torch.le,
-        }.items()
-    },
-    "fp32toint32": _truncated,
+POINTWISE: dict[str, Callable[..., Tensor]] = {
+    **{name: _ignoring_constants(function) for name, function in {**_UNARY, **_BINARY}.items()},
     "gelufwd": _gelu,
     "softplus": _softplus,
     "clip": _clip,
     "where3": _where,
 }
+"""Functions of the op's constants and its operands."""
 
 Reduction = Callable[[Tensor, tuple[int, ...]], Tensor]
 

@@ -94,7 +94,7 @@ class Operand:
         return (outer + inner).flatten()
 
     def values(self, lanes: torch.Tensor) -> torch.Tensor:
-        """``[sticks, lanes]`` of ``index`` as a tensor over the op's dims, of size 1 where the operand lacks the dim."""
+        """``[sticks, lanes]`` by grid point as a tensor over the op's dims, of size 1 where the operand lacks one."""
         if self.stick is None:
             return lanes[:, 0].reshape(self.grid)
         filled = lanes.reshape(*self.grid, self.lanes).movedim(-1, self.stick + 1)
@@ -104,7 +104,9 @@ class Operand:
         """The inverse of ``values``."""
         if self.stick is None:
             return values.reshape(-1, 1)
-        return values.unflatten(self.stick, (-1, self.lanes)).movedim(self.stick + 1, -1).reshape(-1, self.lanes)
+        shape = values.shape
+        cut = values.reshape(*shape[: self.stick], -1, self.lanes, *shape[self.stick + 1 :])
+        return cut.movedim(self.stick + 1, -1).reshape(-1, self.lanes)
 
 
 def read_operand(
