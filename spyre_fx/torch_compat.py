@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import torch
 from torch import fx
+from torch._library.custom_ops import CustomOpDef
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import proxy as fx_proxy
@@ -25,6 +26,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 __all__ = [
+    "CustomOpDef",
     "FakeTensor",
     "FakeTensorMode",
     "GuardOnDataDependentSymNode",

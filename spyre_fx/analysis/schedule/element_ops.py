@@ -1,0 +1,93 @@
+"""How many operations on single elements an op makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from torch import fx
+
+from spyre_fx.analysis.iteration import Kind, OpCall
+from spyre_fx.analysis.iteration_space import call_of
+from spyre_fx.analysis.schedule.counting import saturating_mul
+from spyre_fx.analysis.schedule.families import Family, op_name
+from spyre_fx.analysis.schedule.flow import Flow
+from spyre_fx.analysis.schedule.kernels import Catalogue
+from spyre_fx.analysis.sizes import symbolic
+
+
+def element_ops(flow: Flow, node: fx.Node, catalogue: Catalogue) -> int:
+    """One per element of the result, or of a reduction's input; two per step of a product; a kernel's own figure."""
+    match flow.family[node]:
+        case Family.REDUCTION | Family.ROW:
+            return reduced_elements(flow, node)
+        case Family.DOT:
+            return _dot_ops(flow, node)
+        case Family.ATTENTION:
+            return _attention_ops(node)
+        case Family.KERNEL if (descriptor := catalogue.describe(node)) is not None:
+            return descriptor.estimated_element_ops()
+        case _:
+            return result_elements(flow, node)
+
+
+def result_elements(flow: Flow, node: fx.Node) -> int:
+    """Elements of an op's output; 0 where its sizes are not known."""
+    info = flow.result_info(node)
+    return 0 if info is None else info.element_count
+
+
+def reduced_elements(flow: Flow, node: fx.Node) -> int:
+    """Elements of an op's first operand, or of its output where the operand's sizes are not known."""
+    info = flow.info[flow.operands[node][0]] if flow.operands[node] else None
+    return result_elements(flow, node) if info is None else info.element_count
+
+
+def _dot_ops(flow: Flow, node: fx.Node) -> int:
+    """A multiply and an add for each result element and step of the contraction: 2 M N K."""
+    special = _WINDOWED.get(op_name(node.target))
+    if special is not None:
+        return saturating_mul(2, special(call_of(node)))
+    space = flow.spaces.get(node)
+    axes = () if space is None else space.axes
+    contracted = (axis.extent for axis in axes if axis.kind is Kind.REDUCTION)
+    return saturating_mul(2, result_elements(flow, node), *contracted)
+
+
+def _convolution_steps(call: OpCall) -> int:
+    """Each result element, or input element of a transposed one, meets one filter's worth of weights."""
+    image, weight = call.operands[:2]
+    ends = image if call.argument("transposed", False) else call.results[0]
+    return _count(ends.shape) * _count(weight.shape[1:])
+
+
+def _convolution_backward_steps(call: OpCall) -> int:
+    """The gradients of input and weight take as many steps each as the forward op."""
+    gradient, image, weight = call.operands[:3]
+    ends = image if call.argument("transposed", False) else gradient
+    gradients = int(sum(call.argument("output_mask")[:2]))
+    return gradients * _count(ends.shape) * _count(weight.shape[1:])
+
+
+_WINDOWED: dict[str, Callable[[OpCall], int]] = {
+    "_convolution": _convolution_steps,
+    "conv1d": _convolution_steps,
+    "conv2d": _convolution_steps,
+    "conv3d": _convolution_steps,
+    "convolution": _convolution_steps,
+    "convolution_backward": _convolution_backward_steps,
+}
+
+
+def _attention_ops(node: fx.Node) -> int:
+    """Two products, Q K^T and P V: 2 B H Nq Nk (d + dv). A backward op makes five products where these are two."""
+    call = call_of(node)
+    query, key, value = (call.argument(name) for name in ("query", "key", "value"))
+    if symbolic(*query.shape, *key.shape, *value.shape):
+        return 0
+    steps = _count(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+    return saturating_mul(5 * steps) if op_name(node.target).endswith("_backward") else saturating_mul(2, steps)
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    return math.prod(shape)
