@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -33,7 +34,9 @@ def type_of(value: torch.Tensor) -> TensorType:
     return TensorType(tuple(value.shape), value.stride(), value.dtype, value.device)
 
 
-def rows(fn: Callable[..., torch.Tensor], args: tuple[torch.Tensor, ...], cuts: list[int | None], tile: int) -> CountedLoop:
+def rows(
+    fn: Callable[..., torch.Tensor], args: tuple[torch.Tensor, ...], cuts: list[int | None], tile: int
+) -> CountedLoop:
     """``fn`` over tiles of one dim; ``cuts`` has the dim of each argument, the last entry that of the result."""
     tiles = [x if dim is None else x.narrow(dim, 0, tile) for x, dim in zip(args, cuts, strict=False)]
     body = make_fx(lambda *a: (fn(*a),), tracing_mode="fake")(*tiles)
@@ -64,15 +67,15 @@ def measure() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(8192, 4096), torch.randn(8192, 4096)
     q, k, v = (torch.randn(16, 2048, 64) for _ in range(3))
-    cases = [
-        (f"pointwise [8192, 4096], {tile} rows", pointwise, (x, y), [0, 0, 0], tile) for tile in (512, 128, 32, 8)
+    cases = [(f"pointwise [8192, 4096], {tile} rows", pointwise, (x, y), [0, 0, 0], tile) for tile in (512, 128, 32, 8)]
+    cases += [
+        (f"attention 16 x 2048 x 64, {tile} rows", attention, (q, k, v), [1, None, None, 1], tile) for tile in (64,)
     ]
-    cases += [(f"attention 16 x 2048 x 64, {tile} rows", attention, (q, k, v), [1, None, None, 1], tile) for tile in (64,)]
     for name, fn, args, cuts, tile in cases:
         loop = rows(fn, args, cuts, tile)
         with torch.no_grad():
             error = (loop(*args) - fn(*args)).abs().max().item()
-            eager, looped = medians([lambda: fn(*args), lambda: loop(*args)])
+            eager, looped = medians([partial(fn, *args), partial(loop, *args)])
         print(f"{name:36s} {looped / eager:6.2f} {looped:9.4f} {eager:9.4f} {error:9.1e}", flush=True)
 
 

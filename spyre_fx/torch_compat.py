@@ -19,6 +19,7 @@ from typing import Any, cast
 import torch
 from torch import fx
 from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import proxy as fx_proxy
@@ -35,6 +36,9 @@ __all__ = [
     "copy_calling_convention",
     "core_aten_decompositions",
     "exporting",
+    "has_kernel",
+    "is_composite",
+    "is_traced",
     "program_calling_convention",
     "quiet",
     "storage_key",
@@ -76,6 +80,37 @@ def storage_key(tensor: torch.Tensor) -> int | None:
     if isinstance(tensor, FakeTensor) or tensor.layout is not torch.strided:
         return None
     return int(tensor.untyped_storage()._cdata)
+
+
+def has_kernel(op: OpOverload, device: str) -> bool:
+    """True if ``op`` has a kernel of its own for a type of device; generated ``out=`` overloads have none."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(_name(op), device.upper()))
+
+
+def is_composite(op: OpOverload) -> bool:
+    """True if ``op`` is written in terms of other ops, so that its schema may not tell whether it returns a view."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(_name(op), "CompositeImplicitAutograd"))
+
+
+def _name(op: OpOverload) -> str:
+    return op._schema.name + (f".{op._schema.overload_name}" if op._schema.overload_name else "")
+
+
+def is_traced(values: Iterable[Any]) -> bool:
+    """True if what happens to ``values`` is recorded rather than only run: a tracer, a fake or functional mode, a
+    transform of ``torch.func``, or a tensor subclass of one of them.
+    """
+    modes = torch._C._TorchDispatchModeKey
+    return (
+        any(torch._C._get_dispatch_mode(mode) is not None for mode in (modes.PROXY, modes.FAKE, modes.FUNCTIONAL))
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._get_tracing_state() is not None
+        or any(isinstance(value, fx.Proxy) or not _is_plain(value) for value in values)
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
 @contextlib.contextmanager

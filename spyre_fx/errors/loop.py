@@ -28,3 +28,15 @@ MALFORMED = Template(
     "a loop whose parts fit each other",
     "report this with the graph and the groups",
 )
+NO_TEXT = Template(
+    InternalError,
+    "a tiled graph holds {what}, which cannot be saved",
+    "ops, numbers, strings, dtypes and devices",
+    "report this with the graph",
+)
+UNREADABLE = Template(
+    TilingError,
+    "a saved loop holds {what}",
+    "what this version of spyre_fx writes",
+    "save it again with this version, and import the packages whose ops it uses first",
+)

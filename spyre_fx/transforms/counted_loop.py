@@ -2,18 +2,24 @@
 
     y = op(x)            ->     loop = CountedLoop(K, ...)      # for each tile: y[tile] = op(x[tile])
                                 y = loop(x)
+
+Called on plain tensors it runs at once (``executor``), with gradients of its own (``loop_autograd``). Under a tracer it
+is one op (``loop_op``).
 """
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
 
+from spyre_fx.torch_compat import FakeTensorMode, is_traced
 from spyre_fx.transforms.executor.plan import plan_loop
 from spyre_fx.transforms.executor.plan_types import LoopPlan
 from spyre_fx.transforms.executor.run import execute
 from spyre_fx.transforms.loop_structure import LoopStructure
+from spyre_fx.transforms.loop_text import loop_from_data, loop_to_data, loop_to_key
 
 
 class CountedLoop(LoopStructure):
@@ -40,15 +46,50 @@ class CountedLoop(LoopStructure):
         Raises:
             TilingError: the arguments have other shapes, dtypes or devices than those for which the loop was built.
         """
-        self.check_arguments(args)
-        with torch.no_grad():
-            values = execute(self.plan(), args, self.result_types)
-        return values[0] if len(values) == 1 else tuple(values)
+        values = self._as_one_op(args) if torch.compiler.is_compiling() or is_traced(args) else self._run(args)
+        return values[0] if len(self.results) == 1 else tuple(values)
 
     def plan(self) -> LoopPlan:
-        """The schedule, made from the bodies at the first call."""
+        """The schedule, made from the bodies at the first call; copies and pickles of the loop make their own."""
         plan: LoopPlan | None = self.__dict__.get("_plan")
         if plan is None:
-            plan = plan_loop(self)
-            self.__dict__["_plan"] = plan
+            plan = self.__dict__["_plan"] = plan_loop(self)
         return plan
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def key(self) -> str:
+        """The whole loop as one word."""
+        return loop_to_key(self)
+
+    def _run(self, args: tuple[Any, ...]) -> Any:
+        self.check_arguments(args)
+        with torch.no_grad():
+            return execute(self.plan(), args, self.result_types)
+
+    def _as_one_op(self, args: tuple[Any, ...]) -> Any:
+        tensors = [arg for arg, kind in zip(args, self.argument_types, strict=True) if kind is not None]
+        ints = [arg for arg, kind in zip(args, self.argument_types, strict=True) if kind is None]
+        return torch.ops.spyre_fx.counted_loop(tensors, ints, self.key())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CountedLoop:
+        bodies = {name: copy.deepcopy(body, memo) for name, body in self.bodies.items()}
+        copied = CountedLoop(
+            self.count,
+            self.phases,
+            bodies,
+            self.arguments,
+            self.results,
+            self.argument_types,
+            self.result_types,
+            self.label,
+        )
+        memo[id(self)] = copied
+        return copied.train(self.training)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (loop_to_data(self), self.training)
+
+
+def _restore(data: Any, training: bool) -> CountedLoop:
+    loop = loop_from_data(data, FakeTensorMode(allow_non_fake_inputs=True), CountedLoop)
+    return loop.train(training)

@@ -74,7 +74,9 @@ class LoopStructure(nn.Module):
         if missing:
             return f"no body named {missing[0]!r}"
         sliced = [*zip(self.arguments, self.argument_types, strict=True)]
-        sliced += [(r.slice, kind) for r, kind in zip(self.results, self.result_types, strict=True) if isinstance(r, Assembled)]
+        sliced += [
+            (r.slice, kind) for r, kind in zip(self.results, self.result_types, strict=True) if isinstance(r, Assembled)
+        ]
         for cut, kind in sliced:
             if cut is not None and (kind is None or kind.shape[cut.dim] != math.prod(cut.factors)):
                 return f"factors {cut.factors} of dim {cut.dim} for {kind}"
@@ -103,13 +105,13 @@ class LoopStructure(nn.Module):
         fields: dict[str, Any] = {"label": self.title, "position": position}
         if not isinstance(value, torch.Tensor):
             return messages.ARGUMENT_KIND(found=type(value).__name__, expected="a tensor", **fields)
-        for what, found, expected in (
-            ("shape", list(value.shape), list(kind.shape)),
-            ("dtype", value.dtype, kind.dtype),
-            ("device", value.device, kind.device),
-        ):
-            if found != expected:
-                break
+        compared = {
+            "shape": (list(value.shape), list(kind.shape)),
+            "dtype": (value.dtype, kind.dtype),
+            "device": (value.device, kind.device),
+        }
+        what = next(name for name, (found, expected) in compared.items() if found != expected)
+        found, expected = compared[what]
         return messages.ARGUMENT_TYPE(what=what, found=found, expected=expected, **fields)
 
 

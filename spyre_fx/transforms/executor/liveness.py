@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from spyre_fx.torch_compat import is_composite
 from spyre_fx.transforms.loop_structure import child_loop
 
 
@@ -46,5 +46,4 @@ def _is_fresh(body: fx.GraphModule, node: fx.Node) -> bool:
     schema = node.target._schema
     if any(item.alias_info is not None for item in (*schema.arguments, *schema.returns)):
         return False
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(node.target.name(), "CompositeImplicitAutograd")
-    return not composite
+    return not is_composite(node.target)

@@ -17,6 +17,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from spyre_fx.torch_compat import has_kernel
+
 aten = torch.ops.aten
 
 Emit = Callable[[fx.Graph, tuple[Any, ...], dict[str, Any], Sequence[fx.Node]], None]
@@ -25,10 +27,13 @@ Emit = Callable[[fx.Graph, tuple[Any, ...], dict[str, Any], Sequence[fx.Node]], 
 
 @dataclass(frozen=True)
 class OutForm:
-    """``emit`` writes the op's form; ``elementwise`` tells that an out may be exactly one of the operands."""
+    """``emit`` adds the nodes; ``elementwise``: an out may be exactly one of the operands; ``dense``: a destination
+    with gaps costs more than a copy does.
+    """
 
     emit: Emit
     elementwise: bool = False
+    dense: bool = False
 
 
 def out_form(node: fx.Node) -> OutForm | None:
@@ -39,7 +44,7 @@ def out_form(node: fx.Node) -> OutForm | None:
     if node.target in _TABLE:
         return _TABLE[node.target]
     overload = out_overload(_WITH_NUMBER.get(node.target, node.target))
-    if overload is None or not _has_kernel(overload, outs[0].device.type):
+    if overload is None or not has_kernel(overload, outs[0].device.type):
         return None
     names = _out_names(overload)
     if len(names) != len(outs):
@@ -48,7 +53,7 @@ def out_form(node: fx.Node) -> OutForm | None:
     def emit(graph: fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any], into: Sequence[fx.Node]) -> None:
         graph.call_function(overload, args, {**kwargs, **dict(zip(names, into, strict=True))})
 
-    return OutForm(emit, elementwise=torch.Tag.pointwise in node.target.tags)
+    return OutForm(emit, elementwise=torch.Tag.pointwise in node.target.tags, dense=node.target in _DENSE)
 
 
 def results_of(node: fx.Node) -> tuple[torch.Tensor, ...]:
@@ -83,10 +88,6 @@ def out_overload(functional: OpOverload) -> OpOverload | None:
 
 def _out_names(overload: OpOverload) -> list[str]:
     return [argument.name for argument in overload._schema.arguments if argument.is_out]
-
-
-def _has_kernel(overload: OpOverload, device: str) -> bool:
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), device.upper()))
 
 
 def _relu(graph: fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[fx.Node]) -> None:
@@ -126,6 +127,9 @@ _WITH_NUMBER: dict[OpOverload, OpOverload] = {
     aten.div.Scalar: aten.div.Tensor,
 }
 """Ops on a number whose own ``out=`` overload has no kernel; the tensor overload takes the number as well."""
+
+_DENSE = frozenset({aten.bmm.default, aten.baddbmm.default, aten._softmax.default, aten._log_softmax.default})
+"""Ops whose kernels go through a slower path, or a temporary, for a destination that is not contiguous."""
 
 _TABLE: dict[OpOverload, OutForm] = {
     aten.relu.default: OutForm(_relu, elementwise=True),

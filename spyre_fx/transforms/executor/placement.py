@@ -1,7 +1,8 @@
 """Where each value of a body is written: its destination outside, a place in the scratch block, or a fresh tensor.
 
 A value that leaves the loop is written to its destination by the op that makes it, so that there is neither a temporary
-nor a copy. That is refused where the destination is also the memory of an argument (a running value) that is read later.
+nor a copy. That is refused where the destination is also the memory of an argument (a running value) that is read
+later.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from spyre_fx.transforms.executor.storage import Lifetime
 from spyre_fx.transforms.executor.windows import Window
 from spyre_fx.transforms.loop_structure import LoopStructure, child_loop
 from spyre_fx.transforms.loop_types import Assembled, Carried
+
+aten = torch.ops.aten
 
 Value = tuple[fx.Node, int]
 """A result of a node, by its index."""
@@ -59,9 +62,7 @@ class Placement:
         return len(self.lifetimes) - 1
 
 
-def place(
-    body: fx.GraphModule, targets: Sequence[Target], gathered: Sequence[int], plan_child: PlanChild
-) -> Placement:
+def place(body: fx.GraphModule, targets: Sequence[Target], gathered: Sequence[int], plan_child: PlanChild) -> Placement:
     """Decide for each value of ``body``, whose results go to ``targets``.
 
     Args:
@@ -81,7 +82,7 @@ class _Placer:
         self.live = liveness(body)
         self.placement = Placement(self.live)
         self.arguments = [node for node in body.graph.nodes if node.op == "placeholder"]
-        self.results = [value_of(node) for node in result_nodes(body)]
+        self.results = [value_of(before_reshape(node)) for node in result_nodes(body)]
 
     def run(self, gathered: Sequence[int]) -> Placement:
         for node in (self.arguments[position] for position in gathered):
@@ -110,6 +111,8 @@ class _Placer:
         granted: dict[int, int] = {}
         for index, value in enumerate(results_of(node)):
             result = self._result(node, index)
+            if result is not None and value_of(result_nodes(self.body)[result]) != (node, index):
+                result = None
             target = None if result is None else self.targets[result]
             grant = None if target is None else self._grant(node, child, index, target)
             if target is None or not _child_may_write(child, index, value, target) or grant == -1:
@@ -137,12 +140,12 @@ class _Placer:
         self.placement.kept[node, index] = shared
 
     def _result(self, node: fx.Node, index: int) -> int | None:
-        """The one result of the body that this value is."""
+        """The one result of the body that this value is, perhaps in another shape."""
         positions = [position for position, value in enumerate(self.results) if value == (node, index)]
         return positions[0] if len(positions) == 1 else None
 
     def _op_may_write(self, node: fx.Node, value: torch.Tensor, form: OutForm, target: Target) -> bool:
-        if value.dtype != target.dtype or value.shape != target.window.shape:
+        if value.dtype != target.dtype or not target.window.takes(value.shape, form.dense):
             return False
         if target.alias is None:
             return True
@@ -165,8 +168,8 @@ class _Placer:
         return None
 
     def _grant(self, node: fx.Node, child: LoopStructure, index: int, target: Target) -> int | None:
-        """The argument of ``child`` over which its result may be written; None if the target is no argument's memory, -1
-        if it is and must not be overwritten yet.
+        """The argument of ``child`` over which its result may be written; None if the target is no argument's memory,
+        -1 if it is and must not be overwritten yet.
         """
         if target.alias is None:
             return None
@@ -206,6 +209,16 @@ def value_of(node: fx.Node) -> Value:
     if node.target is operator.getitem:
         return node.args[0], node.args[1]  # type: ignore[return-value]
     return node, 0
+
+
+def before_reshape(node: fx.Node) -> fx.Node:
+    """The node whose elements ``node`` has in the same order."""
+    while node.target in _RESHAPES:
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+_RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
 
 
 def nbytes_of(value: torch.Tensor) -> int:

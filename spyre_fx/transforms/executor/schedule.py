@@ -22,6 +22,8 @@ from spyre_fx.transforms.executor.placement import (
     Placement,
     PlanChild,
     Target,
+    Value,
+    before_reshape,
     place,
     result_nodes,
     value_of,
@@ -58,13 +60,17 @@ class _Emitter:
         self.env: dict[fx.Node, fx.Node] = {node: self.code.placeholder(node.name) for node in self.arguments}
         self.outs = [self.code.placeholder(f"out_{index}") for index in range(len(targets))]
         self.buffers: dict[Buffer, fx.Node] = {}
-        self.placed = {value: self.outs[result] for value, result in placement.direct.items()}
+        self.placed: dict[Value, fx.Node] = {}
 
     def run(self, gathered: Mapping[int, tuple[int, ...]]) -> Schedule:
         for (node, index), lifetime in self.placement.kept.items():
             self.placed[node, index] = self._buffer(results_of(node)[index], lifetime)
-        copies = {node: self._buffer(results_of(node)[0].contiguous(), i) for node, i in self.placement.gathered.items()}
+        copies = {
+            node: self._buffer(results_of(node)[0].contiguous(), i) for node, i in self.placement.gathered.items()
+        }
         children = {node: self.code.placeholder(f"loop_{i}") for i, node in enumerate(self.placement.children)}
+        for value, result in self.placement.direct.items():
+            self.placed[value] = self._out(value, result)
         for position, shape in gathered.items():
             self._gather(self.arguments[position], copies[self.arguments[position]], shape)
         for node in self.body.graph.nodes:
@@ -84,6 +90,13 @@ class _Emitter:
         if buffer not in self.buffers:
             self.buffers[buffer] = self.code.placeholder(f"buffer_{len(self.buffers)}")
         return self.buffers[buffer]
+
+    def _out(self, value: Value, result: int) -> fx.Node:
+        """The destination, in the shape of the value that is written to it."""
+        node, index = value
+        shape = tuple(results_of(node)[index].shape)
+        reshaped = before_reshape(result_nodes(self.body)[result]) is not result_nodes(self.body)[result]
+        return self.code.call_function(aten.view.default, (self.outs[result], shape)) if reshaped else self.outs[result]
 
     def _gather(self, argument: fx.Node, buffer: fx.Node, shape: tuple[int, ...]) -> None:
         view = self.code.call_function(aten.view.default, (buffer, shape))

@@ -21,7 +21,12 @@ def trips_of(phases: Sequence[Phase]) -> Iterator[tuple[Phase, int]]:
 
 def refined_view(tensor: torch.Tensor, cut: Slice, start: int, tile: int) -> torch.Tensor:
     """A view of the tile, with the factors of the cut dim as dims of their own."""
-    return tensor.unflatten(cut.dim, cut.factors).narrow(cut.dim + cut.axis, start, tile)
+    return unflatten(tensor, cut).narrow(cut.dim + cut.axis, start, tile)
+
+
+def unflatten(tensor: torch.Tensor, cut: Slice) -> torch.Tensor:
+    """A view with the factors of the cut dim as dims of their own."""
+    return tensor.view(*tensor.shape[: cut.dim], *cut.factors, *tensor.shape[cut.dim + 1 :])
 
 
 def compact_tile(tensor: torch.Tensor, cut: Slice | None, start: int, tile: int) -> torch.Tensor:
@@ -46,6 +51,6 @@ def tiles_of(value: Any, cut: Slice | None, phase: Any) -> Iterable[Any]:
         return repeat(value)
     dim, inner = cut.dim, math.prod(cut.factors[cut.axis + 1 :])
     if math.prod(cut.factors[: cut.axis]) != 1:
-        value, dim, inner = value.unflatten(dim, cut.factors), dim + cut.axis, 1
+        value, dim, inner = unflatten(value, cut), dim + cut.axis, 1
     part = value.narrow(dim, phase.start * inner, phase.trips * phase.tile * inner)
     return part.split(phase.tile * inner, dim)  # type: ignore[no-any-return]

@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from spyre_fx.transforms.loop_types import Slice
 
 Factor = tuple[int, int]
@@ -50,6 +52,17 @@ class Window:
     def stride(self) -> tuple[int, ...]:
         return tuple(step for dim in self.dims for _, step in dim)
 
+    def takes(self, shape: Sequence[int], dense: bool = False) -> bool:
+        """True if a view of the window has ``shape``, with its elements in order (and without gaps if ``dense``)."""
+        place = torch.empty_strided(self.shape, self.stride, device="meta")
+        if not self.is_plain or (dense and not place.is_contiguous()):
+            return False
+        try:
+            place.view(tuple(shape))
+        except RuntimeError:
+            return False
+        return True
+
     def cut(self, cut: Slice, tile: int) -> Cut | None:
         """The window of one tile, or None if its place is no linear function of the trip."""
         if 0 in cut.factors:
@@ -61,7 +74,7 @@ class Window:
         inner = math.prod(size for size, _ in group[1:])
         if tile % inner:
             return None
-        size, step = group[0]
+        step = group[0][1]
         groups[cut.axis] = [(tile // inner, step), *group[1:]]
         return Cut(self._with(cut.dim, _merged([factor for part in groups for factor in part])), inner, step)
 
