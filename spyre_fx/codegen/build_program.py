@@ -56,6 +56,7 @@ def build_program(specs: Sequence[Spec], target: Target | None = None, *, share_
 def _parameter_order(parameter: Parameter) -> tuple[bool, int, str]:
     return parameter.arg_index < 0, parameter.arg_index, parameter.name
 
+
 Loops = tuple[tuple[str, int], ...]
 """Induction variable and step of each loop around an op, outermost first."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sympy
 
 from spyre_fx.codegen.program import Parameter
-from spyre_fx.codegen.specs import LoopSpec
+from spyre_fx.codegen.specs import LoopSpec, Spec
 from spyre_fx.errors.spec import SYMBOLIC_COUNT
 
 
@@ -31,3 +33,12 @@ def trip_count(spec: LoopSpec) -> tuple[int | str, int, Parameter | None]:
         raise SYMBOLIC_COUNT(count=spec.count)
     largest, _ = spec.count_symbol_bounds[symbol.name]
     return f"dim_{symbol.name}", tile, Parameter(f"dim_{symbol.name}", tile, largest)
+
+
+def size_sources(specs: Sequence[Spec]) -> dict[str, tuple[int, int]]:
+    """Argument and dim behind each symbol that a loop of ``specs`` counts to, by name."""
+    sources: dict[str, tuple[int, int]] = {}
+    for spec in specs:
+        if isinstance(spec, LoopSpec):
+            sources |= spec.count_symbol_sources | size_sources(spec.body)
+    return sources

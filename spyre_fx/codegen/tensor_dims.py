@@ -107,9 +107,7 @@ def _lane_symbol(spec: OpSpec, arg: TensorArg) -> sympy.Symbol | None:
             return part
         case sympy.Mod() if constant == 0 and isinstance(part.args[0], sympy.Symbol) and part.args[1] == lanes:
             return part.args[0]
-    raise SUB_STICK(
-        coordinate=arg.device_coordinates[-1], tensor=label(spec, arg), where=describe(spec), lanes=lanes
-    )
+    raise SUB_STICK(coordinate=arg.device_coordinates[-1], tensor=label(spec, arg), where=describe(spec), lanes=lanes)
 
 
 def padded_extent(spec: OpSpec, symbol: sympy.Symbol, lanes: int) -> int:

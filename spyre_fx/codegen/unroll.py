@@ -97,9 +97,7 @@ def _compare(position: int, looped: Dispatch, flat: Dispatch) -> None:
     for operand, (one, other) in enumerate(zip_longest(looped.addresses, flat.addresses)):
         if one != other:
             file, trips = looped.execute.file, looped.trips
-            raise ADDRESSES_DIFFER(
-                position=position, file=file, trips=trips, operand=operand, looped=one, flat=other
-            )
+            raise ADDRESSES_DIFFER(position=position, file=file, trips=trips, operand=operand, looped=one, flat=other)
 
 
 def _relative(program: Program, execute: Execute) -> Any:

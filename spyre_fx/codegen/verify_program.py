@@ -30,9 +30,7 @@ def verify_program(
         raise collect(errors)
 
 
-def _program(
-    program: Program, target: Target, arguments: Mapping[str, tuple[int, int]]
-) -> Iterator[SpyreFxError]:
+def _program(program: Program, target: Target, arguments: Mapping[str, tuple[int, int]]) -> Iterator[SpyreFxError]:
     scope: dict[str, tuple[int, int]] = {}
     for parameter in program.parameters:
         default = (0, 0) if parameter.max_value is None else (1, parameter.max_value)
@@ -71,9 +69,7 @@ def _body(
                 yield _bad(f"a {type(statement).__name__}", where, "an Apply, Execute or For")
 
 
-def _apply(
-    program: Program, statement: Apply, scope: dict[str, tuple[int, int]], where: str
-) -> Iterator[SpyreFxError]:
+def _apply(program: Program, statement: Apply, scope: dict[str, tuple[int, int]], where: str) -> Iterator[SpyreFxError]:
     unknown = [name for name in (statement.base, *statement.loops) if name not in scope]
     if unknown or statement.result in scope:
         yield _bad(f"the names {unknown or [statement.result]}", where, "names in scope, and a new one as the result")
@@ -92,9 +88,7 @@ def _apply(
     scope[statement.result] = low, high
 
 
-def _execute(
-    program: Program, statement: Execute, scope: Scope, where: str, target: Target
-) -> Iterator[SpyreFxError]:
+def _execute(program: Program, statement: Execute, scope: Scope, where: str, target: Target) -> Iterator[SpyreFxError]:
     if statement.file not in program.files:
         yield _bad(f"the file {statement.file!r}", where, f"one of the {len(program.files)} files of the program")
     ids = statement.symbol_ids

@@ -80,9 +80,7 @@ def _advance(spec: OpSpec, name: str, arg: TensorArg, depth: int, target: Target
         yield Problem(f"advances {list(arg.advance)} of {name}, which {why}", "no advance", "use 0")
     for level in moving:
         if level < len(spec.tiled_symbols) and spec.tiled_symbols[level] is None:
-            yield Problem(
-                f"{name} advances in loop {level}, of which the op has no axis", "no advance there", "use 0"
-            )
+            yield Problem(f"{name} advances in loop {level}, of which the op has no axis", "no advance there", "use 0")
 
 
 def check_range(spec: OpSpec, position: int, arg: TensorArg, counts: Sequence[int], target: Target) -> Problems:

@@ -95,3 +95,12 @@ NOT_SAVABLE = Template(
     "run this bundle in memory, or tile the graph so that the device runs the op",
 )
 BAD_INPUT = Template(SpecError, "{found}", "{expected}", "call the bundle as the graph that it was lowered from")
+UNKNOWN_VALUE = Template(
+    SpecError,
+    "the value {name!r}, which no step makes and no argument holds",
+    "steps in an order in which every value is made before it is used",
+    "report this bundle",
+)
+BAD_FOLDER = Template(
+    SpecError, "the folder {folder}: {problem}", "a folder that files can be written to", "pass another path"
+)

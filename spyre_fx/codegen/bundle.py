@@ -1,0 +1,154 @@
+"""A lowered graph that can be looked at, saved, loaded and run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+from spyre_fx.codegen.bundle_files import read_bundle, write_bundle
+from spyre_fx.codegen.bundle_run import run_lowered, zero_inputs
+from spyre_fx.codegen.listing import host_name, list_lowered
+from spyre_fx.codegen.lowered import DeviceStep, HostStep, Lowered
+from spyre_fx.codegen.mlir import Syntax, print_program
+from spyre_fx.codegen.program import Execute, For, Program, statements
+from spyre_fx.codegen.source import print_source
+from spyre_fx.codegen.specs import Spec, UnimplementedOp
+
+if TYPE_CHECKING:
+    from spyre_fx.simulator import Counters
+
+_TOTALS = (
+    ("dispatches", "dispatches"),
+    ("HBM bytes", "hbm_bytes"),
+    ("HBM bytes, each stick once per op", "unique_hbm_bytes"),
+    ("LX bytes", "lx_bytes"),
+    ("LX high water per core", "lx_high_water"),
+)
+"""What ``diff`` compares, by name of the counter."""
+
+
+@dataclass(eq=False, repr=False)
+class Bundle:
+    """What ``lower`` gives: one program per run of device ops, with host steps between.
+
+    >>> bundle = spyre_fx.lower(tiled)                              # doctest: +SKIP
+    >>> print(bundle.mlir())                                        # doctest: +SKIP
+    >>> z = bundle.run(a, b, c)                                     # doctest: +SKIP
+    >>> spyre_fx.Bundle.load(bundle.save("out")).run(a, b, c)       # doctest: +SKIP
+    """
+
+    lowered: Lowered
+    programs: tuple[Program, ...]
+    """One per ``DeviceStep``, in order."""
+    counters: Counters | None = field(default=None, init=False)
+    """What the last run moved; None before the first."""
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """The specs of all programs in order, with an ``UnimplementedOp`` for each host step."""
+        return tuple(spec for specs in self._kernels().values() for spec in specs)
+
+    def mlir(self, syntax: Syntax = "spyre") -> str:
+        """The text of ``bundle.mlir``. Several programs are parted by ``// -----``, as ``mlir-opt`` splits its input.
+
+        Args:
+            syntax: ``"spyre"`` or ``"generic"``; see ``codegen/mlir.py``.
+        """
+        return "// -----\n".join(print_program(program, syntax) for program in self.programs)
+
+    def source(self) -> str:
+        """The specs as Python source, which gives equal specs when it is run."""
+        return print_source(self._kernels())
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write all files into ``folder`` and return its path.
+
+        Raises:
+            SpecError: for a host step that no file can hold, or a folder that cannot be written.
+        """
+        path = Path(folder)
+        write_bundle(self.lowered, self.programs, self.source(), path)
+        return path
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Bundle:
+        """Read a saved bundle. What runs is what its MLIR and SuperDSC files say; needs the extra ``mlir``.
+
+        Raises:
+            SpecError: naming the file that is missing, changed or malformed.
+        """
+        return cls(*read_bundle(Path(folder)))
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Execute on the simulated device: takes the arguments of the graph and returns the same structure.
+
+        Raises:
+            SpecError: for other arguments than the graph takes.
+            DeviceError: for an access that the hardware would answer with garbage: a bug in what was generated.
+        """
+        # The simulator is to the right of this room; only a run needs it.
+        from spyre_fx.simulator import Device
+
+        device = Device(self.lowered.target)
+        result = run_lowered(self.lowered, self.programs, args, kwargs, device)
+        self.counters = device.counters
+        return result
+
+    def report(self) -> str:
+        """What the last run moved, per op and per loop, beside the least that it could.
+
+        If there was none, one is made on zeros.
+        """
+        from spyre_fx.simulator.report import report
+
+        return report(self._measured(), self.argument_bytes)
+
+    def diff(self, other: Bundle) -> str:
+        """The totals of ``report`` of two bundles side by side, this one first, with the ratio of the second to it."""
+        rows = []
+        for name, field_name in _TOTALS:
+            one, two = (getattr(bundle._measured(), field_name) for bundle in (self, other))
+            rows.append((name, one, two, f"{two / one:.2f}" if one else ""))
+        return tabulate(rows, headers=("", "this", "other", "ratio"), disable_numparse=True)
+
+    @property
+    def argument_bytes(self) -> int:
+        """Bytes of all inputs, constants and outputs on the device, padding included: each is moved once at least."""
+        return sum(one.layout.size_bytes for one in self.lowered.arguments if one.role != "internal")
+
+    def __repr__(self) -> str:
+        programs = [statement for program in self.programs for _, statement in statements(program.body)]
+        counts = {
+            "program": len(self.programs),
+            "loop": sum(isinstance(statement, For) for statement in programs),
+            "op": sum(isinstance(statement, Execute) for statement in programs),
+            "host step": sum(isinstance(step, HostStep) for step in self.lowered.steps),
+        }
+        parts = [f"{count} {name}" + ("" if count == 1 else "s") for name, count in counts.items() if count]
+        return f"Bundle({', '.join(parts)})"
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self), *list_lowered(self.lowered)])
+
+    def _measured(self) -> Counters:
+        """The counters of the last run, or of one on zeros."""
+        if self.counters is None:
+            args, kwargs = zero_inputs(self.lowered)
+            self.run(*args, **kwargs)
+        assert self.counters is not None
+        return self.counters
+
+    def _kernels(self) -> dict[str, tuple[Spec, ...]]:
+        """Specs of each step by its name in the wrapper source."""
+        kernels: dict[str, tuple[Spec, ...]] = {}
+        for position, step in enumerate(self.lowered.steps):
+            match step:
+                case DeviceStep():
+                    kernels[step.name] = step.specs
+                case HostStep():
+                    kernels[f"host_{position}"] = (UnimplementedOp(host_name(step)),)
+        return kernels

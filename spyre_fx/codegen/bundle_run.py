@@ -1,0 +1,148 @@
+"""Runs a bundle: host tensors into device memory, device programs and host steps in order, results back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from spyre_fx.codegen.lowered import Argument, DeviceStep, HostStep, Lowered, Value
+from spyre_fx.codegen.memory_map import buffers_of
+from spyre_fx.codegen.program import Program
+from spyre_fx.codegen.symbolic import size_sources
+from spyre_fx.errors.spec import BAD_INPUT, UNKNOWN_VALUE
+
+if TYPE_CHECKING:
+    from spyre_fx.simulator import Device
+
+
+def run_lowered(
+    lowered: Lowered, programs: Sequence[Program], args: tuple[Any, ...], kwargs: Mapping[str, Any], device: Device
+) -> Any:
+    """Run all steps on ``device`` and give what the graph returns.
+
+    Raises:
+        SpecError: for arguments of another structure, shape or dtype than the graph takes.
+        DeviceError: for an access that the device refuses.
+    """
+    run = _Run(lowered, device)
+    run.prepare(_flat_inputs(lowered, args, kwargs))
+    remaining = iter(programs)
+    for step in lowered.steps:
+        match step:
+            case DeviceStep():
+                program = next(remaining)
+                device.run(program, run.launch(program, step))
+            case HostStep():
+                run.host(step)
+    leaves = [run.value(leaf.name) if isinstance(leaf, Value) else leaf for leaf in lowered.outputs]
+    if lowered.out_spec is None:
+        return leaves[0] if len(leaves) == 1 else tuple(leaves)
+    return pytree.tree_unflatten(leaves, pytree.treespec_loads(lowered.out_spec))
+
+
+@dataclass
+class _Run:
+    lowered: Lowered
+    device: Device
+    known: dict[str, Any] = field(default_factory=dict)
+    """Values that the host has."""
+    arguments: dict[str, Argument] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.arguments = {argument.name: argument for argument in self.lowered.arguments}
+
+    def prepare(self, inputs: Sequence[Any]) -> None:
+        """Make room for every buffer, and write what is known before the first step."""
+        for buffer in buffers_of(self.lowered):
+            self.device.allocate(buffer.address, buffer.size_bytes, buffer.name)
+        for constant in self.lowered.constants:
+            self.give(constant.name, constant.value)
+        for name, value in zip(self.lowered.inputs, inputs, strict=True):
+            self.give(name, value)
+
+    def give(self, name: str, value: Any) -> None:
+        """The host knows ``value`` from now on, and so does the device if it has a buffer for it."""
+        self.known[name] = value
+        argument = self.arguments.get(name)
+        if argument is not None:
+            self.device.write(argument.address, value.detach(), argument.layout, name)
+
+    def value(self, name: str) -> Any:
+        """A value that a step has made, read from the device if the host lacks it."""
+        if name not in self.known:
+            if name not in self.arguments:
+                raise UNKNOWN_VALUE(name=name)
+            self.known[name] = self.read(self.arguments[name])
+        return self.known[name]
+
+    def read(self, argument: Argument) -> torch.Tensor:
+        numbers = self.device.read(argument.address, argument.layout, argument.name)
+        result = torch.empty_strided(argument.shape, argument.stride, dtype=argument.dtype)
+        return result.copy_(numbers.reshape(argument.shape))
+
+    def launch(self, program: Program, step: DeviceStep) -> dict[str, int]:
+        """Values of the program's parameters: addresses of arguments, sizes of input dims."""
+        addresses = {f"arg_{argument.arg_index}": argument.address for argument in self.lowered.arguments}
+        by_index = {argument.arg_index: argument.name for argument in self.lowered.arguments}
+        sizes = {
+            f"dim_{symbol}": int(self.known[by_index[index]].shape[dim])
+            for symbol, (index, dim) in size_sources(step.specs).items()
+        }
+        values = {**addresses, **sizes}
+        return {parameter.name: values[parameter.name] for parameter in program.parameters}
+
+    def host(self, step: HostStep) -> None:
+        """Run one op on the host."""
+
+        def resolved(leaf: Any) -> Any:
+            return self.value(leaf.name) if isinstance(leaf, Value) else leaf
+
+        args, kwargs = pytree.tree_map(resolved, (step.args, step.kwargs))
+        with torch.no_grad():
+            leaves = pytree.tree_leaves(step.target(*args, **kwargs))
+        for name, leaf in zip(step.results, leaves, strict=True):
+            if name is not None:
+                self.give(name, leaf)
+
+
+def _flat_inputs(lowered: Lowered, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The leaves of the arguments, one per input; ``SpecError`` for arguments that the graph does not take."""
+    if lowered.in_spec is None:
+        leaves: list[Any] = list(args)
+        fits = not kwargs and len(leaves) == len(lowered.inputs)
+        wanted = f"{len(lowered.inputs)} positional arguments"
+    else:
+        leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        wanted_spec = pytree.treespec_loads(lowered.in_spec)
+        fits, wanted = spec == wanted_spec, f"the structure {wanted_spec}"
+    if not fits:
+        raise BAD_INPUT(found=f"{len(args)} arguments and {sorted(kwargs)} by name", expected=wanted)
+    for name, leaf, kind in zip(lowered.inputs, leaves, lowered.input_types, strict=False):
+        _check_type(name, leaf, kind)
+    return leaves
+
+
+def _check_type(name: str, leaf: Any, kind: tuple[tuple[int, ...], torch.dtype] | None) -> None:
+    if kind is None:
+        return
+    shape, dtype = kind
+    if not isinstance(leaf, torch.Tensor):
+        raise BAD_INPUT(found=f"a {type(leaf).__name__} for {name!r}", expected=f"a tensor {list(shape)} of {dtype}")
+    if tuple(leaf.shape) != shape or leaf.dtype != dtype:
+        found = f"a tensor {list(leaf.shape)} of {leaf.dtype} for {name!r}"
+        raise BAD_INPUT(found=found, expected=f"{list(shape)} of {dtype}")
+
+
+def zero_inputs(lowered: Lowered) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and named arguments of zeros; ``SpecError`` for a graph that takes anything but tensors."""
+    if None in lowered.input_types:
+        raise BAD_INPUT(found="an input that is no tensor", expected="a run with its real arguments before the report")
+    leaves = [torch.zeros(kind[0], dtype=kind[1]) for kind in lowered.input_types if kind is not None]
+    if lowered.in_spec is None:
+        return tuple(leaves), {}
+    args, kwargs = pytree.tree_unflatten(leaves, pytree.treespec_loads(lowered.in_spec))
+    return args, kwargs
