@@ -22,9 +22,11 @@ from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
+from torch.export._tree_utils import reorder_kwargs
 from torch.fx import proxy as fx_proxy
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+from torch.utils import _pytree as pytree
 
 __all__ = [
     "CustomOpDef",
@@ -63,8 +65,16 @@ def program_calling_convention(program: ExportedProgram, destination: fx.Graph) 
 
 
 def check_inputs(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise whatever torch raises where the arguments do not fit the structure, sizes and ranges of ``program``."""
+    """Raise where the arguments do not fit the structure, sizes, ranges and dtypes of ``program``."""
     program._graph_module_flat_inputs(args, kwargs)
+    names = program.graph_signature.user_inputs
+    wanted = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
+    for name, given in zip(
+        names, pytree.tree_leaves((args, reorder_kwargs(kwargs, program.call_spec.in_spec))), strict=True
+    ):
+        dtype = getattr(wanted.get(str(name)), "dtype", None)
+        if dtype is not None and given.dtype != dtype:
+            raise ValueError(f"{name} is {given.dtype} and should be {dtype}")
 
 
 def core_aten_decompositions(keep: Iterable[Any]) -> dict[Any, Callable[..., Any]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import inspect
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from torch.utils import _pytree as pytree
 from spyre_fx.capture.program import decompose, to_graph_module
 from spyre_fx.capture.regions import detach_no_grad_regions
 from spyre_fx.capture.state import Reachable, reachable
+from spyre_fx.capture.watch import register_dataclasses, watched
 from spyre_fx.errors import SpyreFxError
 from spyre_fx.errors.capture import (
     ARGUMENTS,
-    ASSIGNED,
     BAD_FILE,
     CONTROL_FLOW,
     NO_FILE,
@@ -28,7 +28,7 @@ from spyre_fx.errors.capture import (
     NOT_TRACEABLE,
 )
 from spyre_fx.errors.location import user_line
-from spyre_fx.torch_compat import FakeTensor, GuardOnDataDependentSymNode, check_inputs, exporting, storage_key
+from spyre_fx.torch_compat import GuardOnDataDependentSymNode, check_inputs, exporting, storage_key
 
 
 def capture(
@@ -72,6 +72,9 @@ def capture(
             raise NOT_CALLABLE(kind=type(source).__name__, value=repr(source))
 
 
+_PYTHON_FUNCTIONS = (types.FunctionType, types.MethodType)
+
+
 class _Function(nn.Module):
     """A function as a module that owns the modules which the function uses."""
 
@@ -79,8 +82,7 @@ class _Function(nn.Module):
         super().__init__()
         for name, module in modules.items():
             self.add_module(name, module)
-        # Torch reads the names of the arguments off ``forward``; a builtin has no signature to read.
-        self.forward = function if _signature(function) else lambda *args, **kwargs: function(*args, **kwargs)
+        self.forward = function if isinstance(function, _PYTHON_FUNCTIONS) else _as_function(function)
 
 
 def _from_module(
@@ -92,9 +94,9 @@ def _from_module(
             signature.bind(*args, **kwargs)
         except TypeError as error:
             raise ARGUMENTS(name=name, signature=signature, reason=error) from None
-    _register_dataclasses((args, kwargs))
+    register_dataclasses((args, kwargs))
     args, kwargs = _own_memory((args, kwargs), module, found)
-    with _refusals(name), exporting(found.functions), _fixed_attributes(module), _registered_results(module):
+    with _refusals(name), exporting(found.functions), watched(module):
         program = torch.export.export(module, args, kwargs, strict=False)
         program = decompose(detach_no_grad_regions(program))
         return to_graph_module(program, found.parameters)
@@ -138,55 +140,29 @@ def _own_memory(examples: Any, module: nn.Module, found: Reachable) -> Any:
     return pytree.tree_map_only(torch.Tensor, own, examples)
 
 
-def _register_dataclasses(tree: Any) -> None:
-    for leaf in pytree.tree_leaves(tree):
-        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-            torch.export.register_dataclass(type(leaf))
-            _register_dataclasses([getattr(leaf, field.name) for field in dataclasses.fields(leaf)])
-
-
-@contextlib.contextmanager
-def _registered_results(module: nn.Module) -> Iterator[None]:
-    """Register the dataclasses that ``module`` returns, before torch looks at them."""
-    handle = module.register_forward_hook(lambda module, args, result: _register_dataclasses(result))
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-@contextlib.contextmanager
-def _fixed_attributes(module: nn.Module) -> Iterator[None]:
-    """Refuse a program that keeps tensors in plain attributes, and put the attributes back."""
-    before = {name: dict(vars(part)) for name, part in module.named_modules()}
-    try:
-        yield
-    finally:
-        changed = []
-        for name, part in module.named_modules():
-            for attribute, value in list(vars(part).items()):
-                if not isinstance(value, FakeTensor) or before[name].get(attribute) is value:
-                    continue
-                changed.append(".".join(filter(None, ("self", name, attribute))))
-                delattr(part, attribute)
-                if attribute in before[name]:
-                    setattr(part, attribute, before[name][attribute])
-    if changed:
-        raise ASSIGNED(attributes=", ".join(changed))
-
-
 @contextlib.contextmanager
 def _refusals(name: str) -> Iterator[None]:
     """Torch's exceptions while tracing, as a ``CaptureError`` that names the user's line."""
     try:
         yield
-    except SpyreFxError:
-        raise
+    except SpyreFxError as error:
+        raise error.with_traceback(None) from None
     except GuardOnDataDependentSymNode as error:
         raise CONTROL_FLOW(name=name, where=_where(error)) from None
     except Exception as error:
         kind = type(error).__name__
         raise NOT_TRACEABLE(name=name, where=_where(error), error=kind, reason=_first_line(error)) from None
+
+
+def _as_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A builtin, partial or callable object as the Python function that torch wants, with the argument names."""
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    if (signature := _signature(function)) is not None:
+        forward.__signature__ = signature  # type: ignore[attr-defined]
+    return forward
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
