@@ -54,7 +54,7 @@ def _attention(call: OpCall, *, backward: bool) -> IterationSpace | None:
             return None
         of_argument["attn_mask"] = dims
     names = tensor_arguments(call)
-    if any(name not in of_argument for name in names):
+    if any(name not in of_argument or len(of_argument[name]) != call.argument(name).dim() for name in names):
         return None
     results = ["query", "key", "value"] if backward else ["out", "logsumexp"]
     maps = [of_argument[name] for name in results[: len(call.results)]]

@@ -40,7 +40,7 @@ def scatter(call: OpCall) -> IterationSpace | None:
     return b.build([target, *(dims(operand) for operand in call.operands[1:])], [target])
 
 
-@rule(aten.index_add.default, aten.index_copy.default, aten.index_reduce.default)
+@rule(aten.index_add.default, aten.index_copy.default)
 def index_add(call: OpCall) -> IterationSpace | None:
     x, index, source = call.operands
     if x.dim() == 0 or source.dim() != x.dim() or index.dim() != 1:
@@ -107,7 +107,12 @@ def embedding_backward(call: OpCall) -> IterationSpace | None:
     return b.build([[*tokens, width], tokens], [[rows, width]])
 
 
-@rule(aten.masked_scatter.default, aten.put.default, aten._unsafe_masked_index_put_accumulate.default)
+@rule(
+    aten.index_reduce.default,
+    aten.masked_scatter.default,
+    aten.put.default,
+    aten._unsafe_masked_index_put_accumulate.default,
+)
 def in_order(call: OpCall) -> IterationSpace | None:
     """Which element goes where depends on all that come before it, or on the flattened position."""
     return uncut(call)
