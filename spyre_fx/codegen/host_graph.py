@@ -20,10 +20,8 @@ from spyre_fx.transforms.loop_types import Assembled, Carried, Last, Leaves, Pha
 
 Json = dict[str, Any]
 
-_FUNCTIONS = {
-    f"operator.{name}": getattr(operator, name)
-    for name in "getitem add sub mul floordiv truediv mod neg eq ne lt le gt ge".split()
-}
+_NAMES = ("getitem", "add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "eq", "ne", "lt", "le", "gt", "ge")
+_FUNCTIONS = {f"operator.{name}": getattr(operator, name) for name in _NAMES}
 """What graphs call besides ATen: sizes and tuples."""
 
 
