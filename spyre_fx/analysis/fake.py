@@ -116,7 +116,7 @@ def _run(gm: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any], mode: Fa
         with mode:
             match node.op:
                 case "placeholder":
-                    raise NO_SHAPES(name=node.name)
+                    return _loop_argument(gm, node, mode)
                 case "get_attr":
                     value = operator.attrgetter(str(node.target))(gm)
                     return value if isinstance(value, torch.Tensor) else None
@@ -133,6 +133,16 @@ def _run(gm: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any], mode: Fa
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise NO_FAKE_RESULT(node=node, op=node.target, reason=reason) from None
+
+
+def _loop_argument(gm: fx.GraphModule, placeholder: fx.Node, mode: FakeTensorMode) -> Any:
+    """An input as the counted loops that take it say it is: pickling a graph keeps loops whole but drops its meta."""
+    for user in placeholder.users:
+        types = getattr(gm.get_submodule(str(user.target)), "argument_types", ()) if user.op == "call_module" else ()
+        for kind in (kind for argument, kind in zip(user.args, types, strict=False) if argument is placeholder):
+            if kind is not None:
+                return fake_like(kind, mode, placeholder.name)
+    raise NO_SHAPES(name=placeholder.name)
 
 
 def _run_module(gm: fx.GraphModule, name: str, args: Any, kwargs: Any, mode: FakeTensorMode) -> Any:

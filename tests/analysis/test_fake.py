@@ -142,6 +142,23 @@ def test_a_loop_says_what_it_returns() -> None:
     assert second.shape == (6, 7)
 
 
+def test_inputs_that_only_loops_know() -> None:
+    class Loop(nn.Module):
+        kind = SimpleNamespace(shape=(2, 3), stride=(3, 1), dtype=torch.float32, device=torch.device("cpu"))
+        argument_types = (None, kind)
+        result_types = (kind,)
+
+    graph = fx.Graph()
+    n, x = graph.placeholder("n"), graph.placeholder("x")
+    graph.output(graph.call_module("loop", (n, x)))
+    gm = fx.GraphModule({"loop": Loop()}, graph)
+    with pytest.raises(CaptureError, match="graph input 'n'"):
+        ensure_fake(gm)
+    n.meta["val"] = 4
+    faked = ensure_fake(gm)
+    assert [getattr(node.meta["val"], "shape", None) for node in faked.graph.nodes] == [None, (2, 3), (2, 3), (2, 3)]
+
+
 def test_nested_graphs_are_filled_in_a_copy() -> None:
     inner = fx.symbolic_trace(lambda a, b: (a + b, a - b))
     graph = fx.Graph()
