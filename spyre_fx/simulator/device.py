@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from spyre_fx.codegen.layout import Layout
+from spyre_fx.codegen.layout import Layout, word_bytes
 from spyre_fx.codegen.program import Program
 from spyre_fx.simulator import host
 from spyre_fx.simulator.access import Machine
@@ -69,10 +69,8 @@ class Device:
             DeviceError: for bytes that nobody has written.
         """
         sticks, index = self._whole(address, layout, name)
-        stick = self.target.stick_bytes
-        wanted = stick if layout.slots[-1] >= 0 else stick // layout.lanes
         value = self._names.number(name)
-        sticks.check(index, wanted, value, self._names.names, lambda _: f"host read of {name!r}")
+        sticks.check(index, _wanted(layout), value, self._names.names, lambda _: f"host read of {name!r}")
         raw = sticks.bytes.index_select(0, index)
         return host.unpack(self._codec.decode(raw, layout.data_format), layout).contiguous()
 
@@ -90,11 +88,14 @@ class Device:
             SpecError: for a program or file that is malformed or contradicts itself.
         """
         loaded = load(program, parameters or {}, self.target, self._runs)
-        machine = Machine(self.target, self._hbm, Lx(self.target, loaded.lx_bytes), self._names, self._codec)
-        counters = Interpreter(loaded, machine, self._runs).run()
+        counters = Interpreter(loaded, self.machine(loaded.lx_bytes), self._runs).run()
         self._runs += 1
         self.counters.add(counters)
         return counters
+
+    def machine(self, lx_bytes: int) -> Machine:
+        """The memories as a program meets them: HBM as it is, ``lx_bytes`` of undefined LX on each core."""
+        return Machine(self.target, self._hbm, Lx(self.target, lx_bytes), self._names, self._codec)
 
     def _whole(self, address: int, layout: Layout, name: str) -> tuple[Sticks, torch.Tensor]:
         """The segment and the sticks of a whole buffer."""
@@ -104,3 +105,9 @@ class Device:
         sticks, base = self._hbm.sticks(address, end, lambda: f"host access to {name!r}")
         stick = self.target.stick_bytes
         return sticks, torch.arange((address - base) // stick, (end - base) // stick)
+
+
+def _wanted(layout: Layout) -> int:
+    """Bytes of each stick that hold elements: the first ones of a tensor no wider than a stick, else all."""
+    width = layout.shape[layout.stick_dim] if layout.stick_dim >= 0 else 1
+    return min(width, layout.lanes) * word_bytes(layout.data_format)

@@ -138,9 +138,11 @@ class Hbm:
 
     def kill(self, low: int, high: int) -> None:
         """End the life of the bytes from ``low`` up to ``high``."""
-        sticks, base = self.sticks(low, high, lambda: "the end of a trip")
-        stick = self._target.stick_bytes
-        sticks.kill((low - base) // stick, (high - base) // stick, len(sticks))
+        size, stick = self._target.hbm_segment_bytes, self._target.stick_bytes
+        for number in range(low // size, (high - 1) // size + 1):
+            sticks, base = self._segments[number], number * size
+            first_stick, end_stick = max(low - base, 0) // stick, min(high - base, size) // stick
+            sticks.kill(first_stick, end_stick, len(sticks))
 
 
 class Lx:

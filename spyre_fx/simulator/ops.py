@@ -155,26 +155,25 @@ def _reduction(op: Descriptor, name: str, inputs: Sequence[Tensor], where: str) 
         raise WRONG_OPERANDS(where=where, found=f"{op.name} of {len(inputs)} inputs", wanted="one input")
     reduce, combine = REDUCTIONS[name]
     (x,) = inputs
-    dims = tuple(dim for dim in op.reduced if x.shape[dim] > 1)
     if name in ("sum", "mean", "prod"):
         x = accumulated(x)
-    result = _over_cores(op, x, dims, reduce, combine) if dims else x
+    result = _over_cores(op, x, reduce, combine)
     if name == "mean":
         result = result * op.constants["scaling_factor"]
     return result.expand(_output_shape(op))
 
 
-def _over_cores(
-    op: Descriptor, x: Tensor, dims: tuple[int, ...], reduce: Reduction, combine: Callable[[Tensor, Tensor], Tensor]
-) -> Tensor:
+def _over_cores(op: Descriptor, x: Tensor, reduce: Reduction, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """Reduce the slice of each core, then combine the partial results in the order of the slices."""
     slices = [x]
-    for dim in dims:
+    for dim in op.reduced:
         if op.dims[dim].split > 1 and x.shape[dim] == op.dims[dim].extent:
             slices = [part for whole in slices for part in whole.chunk(op.dims[dim].split, dim)]
-    result = reduce(slices[0], dims)
-    for part in slices[1:]:
-        result = combine(result, reduce(part, dims))
+    # One more dim, of size 1, so that there is one to reduce where all others had no symbol.
+    dims = (*op.reduced, x.dim())
+    result, *others = (reduce(part.unsqueeze(-1), dims).squeeze(-1) for part in slices)
+    for other in others:
+        result = combine(result, other)
     return result
 
 

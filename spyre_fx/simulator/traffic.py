@@ -83,5 +83,7 @@ def _blocks_of(extent: int, size: int) -> int:
 
 def _largest(extent: int, room: int, bytes_each: int) -> int:
     """Most elements of ``extent`` that fit in ``room``, in granules or whole; 0 if not even one granule fits."""
-    fit = room // bytes_each if room > 0 and bytes_each else (extent if room >= 0 else 0)
+    if room < 0:
+        return 0
+    fit = room // bytes_each if bytes_each else extent
     return extent if fit >= extent else fit // GRANULE * GRANULE
