@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from spyre_fx.codegen.device_ops import DEVICE_OPS, OpKind
+from spyre_fx.errors import SpecError
 from spyre_fx.errors.device import BAD_DESCRIPTOR, UNKNOWN_OP
 from spyre_fx.errors.names import near
 from spyre_fx.simulator.formats import decode_constant
@@ -59,6 +60,8 @@ def read_descriptor(file: str, data: Mapping[str, Any], target: Target) -> Descr
     """The op of a SuperDSC file; ``SpecError`` where the file is malformed or contradicts itself."""
     try:
         return _Reader(file, data, target).op()
+    except SpecError:
+        raise
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         found = f"{type(error).__name__} {error} while reading it"
         raise BAD_DESCRIPTOR(file=file, found=found, wanted="the structure of a SuperDSC file") from error
@@ -71,10 +74,10 @@ class _Reader:
         ((self.name, self.body),) = self.root["dscs_"][0].items()
 
     def op(self) -> Descriptor:
-        dims = self._dims()
-        slices = self._slices(dims)
         if self.name not in DEVICE_OPS:
             raise UNKNOWN_OP(file=self.file, op=self.name, near=near(self.name, DEVICE_OPS))
+        dims = self._dims()
+        slices = self._slices(dims)
         compute = self.body["computeOp_"][0]
         self._same("op name", compute["opFuncName"], self.name)
         nodes, described = self.body["scheduleTree_"], self.body["labeledDs_"]
