@@ -13,6 +13,7 @@ from torch import fx
 
 from spyre_fx.analysis.schedule.counting import U64_MAX, checked_add, checked_mul
 from spyre_fx.analysis.schedule.kernels import Catalogue, KernelDescriptor
+from spyre_fx.analysis.schedule.loops import with_bodies
 from spyre_fx.errors import BudgetExceeded, InternalError
 from spyre_fx.errors.schedule import BAD_BUDGET, BUDGET
 
@@ -41,13 +42,14 @@ class Census:
 
     @classmethod
     def of(cls, gm: fx.GraphModule, catalogue: Catalogue) -> Census:
-        """Count ``gm``; looks at every node once and at no shape."""
+        """Count ``gm`` and the bodies of its loops; looks at every node once and at no shape."""
         nodes = reads = units = 0
-        for node in gm.graph.nodes:
-            nodes += 1
-            reads += _reads(node)
-            if isinstance(entry := catalogue.entry(node), KernelDescriptor):
-                units += entry.units
+        for graph_module in with_bodies(gm):
+            for node in graph_module.graph.nodes:
+                nodes += 1
+                reads += _reads(node)
+                if isinstance(entry := catalogue.entry(node), KernelDescriptor):
+                    units += entry.units
         return cls(nodes, reads, units)
 
     def bound(self) -> WorkBound:

@@ -10,6 +10,7 @@ from torch import fx
 
 from spyre_fx.analysis.schedule.accounting import repeated
 from spyre_fx.analysis.schedule.kernels import Catalogue
+from spyre_fx.analysis.schedule.loops import with_bodies
 from spyre_fx.analysis.schedule.work import SchedulePlan
 from spyre_fx.errors import BudgetExceeded
 
@@ -23,8 +24,7 @@ class Slot:
 
     def __init__(self, owner: fx.GraphModule | None = None) -> None:
         self._owner = None if owner is None else weakref.ref(owner)
-        self._snapshot: Snapshot | None = None
-        self._outcome: SchedulePlan | BudgetExceeded | None = None
+        self._known: tuple[Snapshot, SchedulePlan | BudgetExceeded] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Slot, ()
@@ -39,16 +39,19 @@ class Slot:
 
     def outcome(self, snapshot: Snapshot, make: Callable[[], SchedulePlan]) -> SchedulePlan:
         """The plan of the graph in the state of ``snapshot``; a refusal is given again without a second run."""
-        if self._outcome is None or not _same(self._snapshot, snapshot):
-            self._snapshot = self._outcome = None
-            try:
-                self._outcome = make()
-            except BudgetExceeded as refusal:
-                self._outcome = repeated(refusal)
-            self._snapshot = snapshot
-        if isinstance(self._outcome, BudgetExceeded):
-            raise repeated(self._outcome)
-        return self._outcome
+        known = self._known  # read once: another thread may replace it
+        if known is None or not _same(known[0], snapshot):
+            self._known = known = (snapshot, _made(make))
+        if isinstance(known[1], BudgetExceeded):
+            raise repeated(known[1])
+        return known[1]
+
+
+def _made(make: Callable[[], SchedulePlan]) -> SchedulePlan | BudgetExceeded:
+    try:
+        return make()
+    except BudgetExceeded as refusal:
+        return repeated(refusal)
 
 
 def snapshot_of(gm: fx.GraphModule, catalogue: Catalogue) -> Snapshot:
@@ -61,15 +64,16 @@ def snapshot_of(gm: fx.GraphModule, catalogue: Catalogue) -> Snapshot:
             node.args,
             node.kwargs,
             node.meta.get("val"),
-            gm.get_submodule(str(node.target)) if node.op == "call_module" else None,
+            graph_module.get_submodule(str(node.target)) if node.op == "call_module" else None,
             catalogue.entry(node),
         )
-        for node in gm.graph.nodes
+        for graph_module in with_bodies(gm)
+        for node in graph_module.graph.nodes
     ]
 
 
-def _same(left: Snapshot | None, right: Snapshot) -> bool:
+def _same(left: Snapshot, right: Snapshot) -> bool:
     """Whether two snapshots hold the same objects; comparing by value would add guards on sizes."""
-    if left is None or len(left) != len(right):
-        return False
-    return all(a is b for one, other in zip(left, right, strict=True) for a, b in zip(one, other, strict=True))
+    return len(left) == len(right) and all(
+        a is b for one, other in zip(left, right, strict=True) for a, b in zip(one, other, strict=True)
+    )

@@ -6,13 +6,10 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 
 from spyre_fx.analysis.schedule.values import tensor_reads
-
-aten = torch.ops.aten
 
 
 class Effect(enum.Enum):
@@ -26,19 +23,6 @@ class Effect(enum.Enum):
     @property
     def reads(self) -> bool:
         return self in (Effect.READ, Effect.READ_WRITE)
-
-
-# Ops that ask their operand for its shape and dtype alone.
-_SHAPE_ONLY = {
-    aten.empty_like.default,
-    aten.full_like.default,
-    aten.new_empty.default,
-    aten.new_full.default,
-    aten.new_ones.default,
-    aten.new_zeros.default,
-    aten.ones_like.default,
-    aten.zeros_like.default,
-}
 
 
 def kernel_op(node: fx.Node) -> OpOverload | None:
@@ -76,10 +60,16 @@ def written_operands(node: fx.Node, operands: tuple[fx.Node, ...]) -> tuple[fx.N
 def _schema_effects(op: OpOverload | None) -> dict[str, Effect]:
     if op is None:
         return {}
-    if op in _SHAPE_ONLY:
+    if _asks_shape_only(op):
         return {argument.name: Effect.NONE for argument in op._schema.arguments}
     written = (a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write)
     return dict.fromkeys(written, Effect.WRITE)
+
+
+def _asks_shape_only(op: OpOverload) -> bool:
+    """``zeros_like``, ``rand_like``, ``new_full``, ...: the operand lends its shape or its dtype and device."""
+    name: str = op._schema.name.partition("::")[2]
+    return op.namespace == "aten" and (name.endswith("_like") or name.startswith("new_"))
 
 
 def _named_arguments(node: fx.Node) -> Iterator[tuple[str, Any]]:

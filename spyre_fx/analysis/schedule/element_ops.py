@@ -4,31 +4,59 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import fx
 
 from spyre_fx.analysis.iteration import Kind, OpCall
 from spyre_fx.analysis.iteration_space import call_of
-from spyre_fx.analysis.schedule.counting import saturating_mul
+from spyre_fx.analysis.schedule.accounting import Meter
+from spyre_fx.analysis.schedule.counting import saturating_add, saturating_mul
 from spyre_fx.analysis.schedule.families import Family, op_name
-from spyre_fx.analysis.schedule.flow import Flow
-from spyre_fx.analysis.schedule.kernels import Catalogue
+from spyre_fx.analysis.schedule.flow import Flow, flow_of
+from spyre_fx.analysis.schedule.kernels import Catalogue, KernelDescriptor
+from spyre_fx.analysis.schedule.loops import bodies
 from spyre_fx.analysis.sizes import symbolic
 
 
-def element_ops(flow: Flow, node: fx.Node, catalogue: Catalogue) -> int:
-    """One per element of the result, or of a reduction's input; two per step of a product; a kernel's own figure."""
-    match flow.family[node]:
-        case Family.REDUCTION | Family.ROW:
-            return reduced_elements(flow, node)
-        case Family.DOT:
-            return _dot_ops(flow, node)
-        case Family.ATTENTION:
-            return _attention_ops(node)
-        case Family.KERNEL if (descriptor := catalogue.describe(node)) is not None:
-            return descriptor.estimated_element_ops()
-        case _:
-            return result_elements(flow, node)
+@dataclass(frozen=True)
+class Costs:
+    """Counts element ops; kernels are looked up in ``catalogue``, loop bodies are visited on ``meter``."""
+
+    catalogue: Catalogue
+    meter: Meter
+
+    def element_ops(self, flow: Flow, node: fx.Node) -> int:
+        """One per element of the result, or of a reduction's input; two per step of a product; a kernel's own figure;
+        for a counted loop those of all its trips.
+        """
+        match flow.family[node]:
+            case Family.REDUCTION | Family.ROW:
+                return reduced_elements(flow, node)
+            case Family.DOT:
+                return _dot_ops(flow, node)
+            case Family.ATTENTION:
+                return _attention_ops(node)
+            case Family.LOOP:
+                return self._loop_ops(flow, node) or result_elements(flow, node)
+            case Family.KERNEL if (descriptor := self.descriptor(flow, node)) is not None:
+                return descriptor.estimated_element_ops()
+            case _:
+                return result_elements(flow, node)
+
+    def descriptor(self, flow: Flow, node: fx.Node) -> KernelDescriptor | None:
+        """What the catalogue has on a custom op."""
+        return self.catalogue.describe(node) if flow.family[node] is Family.KERNEL else None
+
+    def _loop_ops(self, flow: Flow, node: fx.Node) -> int:
+        """Trips times the work of the body, for every phase; 0 where the bodies are not at hand."""
+        return saturating_add(
+            *(saturating_mul(trips, self._body_ops(body)) for trips, body in bodies(flow.module, node))
+        )
+
+    def _body_ops(self, body: fx.GraphModule) -> int:
+        flow = flow_of(body, self.meter)
+        return saturating_add(*(self.element_ops(flow, op) for op in flow.work))
 
 
 def result_elements(flow: Flow, node: fx.Node) -> int:

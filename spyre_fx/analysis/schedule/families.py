@@ -16,6 +16,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from spyre_fx.analysis.iteration import IterationSpace, Kind
 from spyre_fx.analysis.rules.pointwise import pointwise
 from spyre_fx.analysis.rules.table import rule_for
+from spyre_fx.analysis.schedule.loops import is_loop
 
 
 class Family(enum.Enum):
@@ -168,13 +169,10 @@ def family_of(gm: fx.GraphModule, node: fx.Node, space: IterationSpace | None) -
             return _HIGHER_ORDER.get(op_name(op), Family.KERNEL)
         case OpOverload() as op if op.namespace in _NAMESPACES:
             return _by_name(op) or _by_space(space) or _by_tag(op)
+        case OpOverload() if node.target.namespace == "spyre_fx" and op_name(node.target) == "counted_loop":
+            return Family.LOOP
         case _:
             return Family.KERNEL
-
-
-def is_loop(module: Any) -> bool:
-    """Whether a submodule is a counted loop, which has phases of trips."""
-    return hasattr(module, "phases") and hasattr(module, "body")
 
 
 def needs_space(target: Any) -> bool:
@@ -203,6 +201,8 @@ _BY_SPACE = (None, Family.DOT, Family.ROW)
 
 def _by_name(op: OpOverload) -> Family | None:
     name = op_name(op)
+    if name.startswith(_ATTENTION):  # tagged random for its dropout, which inference leaves out
+        return Family.ATTENTION
     if op._schema.is_mutable or torch.Tag.nondeterministic_seeded in op.tags:
         return Family.KERNEL
     for names, family in (
@@ -215,8 +215,6 @@ def _by_name(op: OpOverload) -> Family | None:
     ):
         if name in names:
             return family
-    if name.startswith(_ATTENTION):
-        return Family.ATTENTION
     if is_view(op) or torch.Tag.view_copy in op.tags:
         return Family.SHAPE
     return Family.ELEMENTWISE if rule_for(op) is pointwise else None

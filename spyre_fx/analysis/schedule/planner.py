@@ -11,6 +11,7 @@ from spyre_fx.analysis.schedule.attention import attention_clusters
 from spyre_fx.analysis.schedule.broadcasts import materialized
 from spyre_fx.analysis.schedule.clusters import Cluster, elementwise_clusters
 from spyre_fx.analysis.schedule.counting import U64_MAX
+from spyre_fx.analysis.schedule.element_ops import Costs
 from spyre_fx.analysis.schedule.families import Family
 from spyre_fx.analysis.schedule.flow import Flow, flow_of
 from spyre_fx.analysis.schedule.kernels import Catalogue
@@ -44,7 +45,7 @@ def analyse(gm: fx.GraphModule, bound: WorkBound, catalogue: Catalogue) -> Sched
     """
     meter = Meter(bound)
     flow = flow_of(gm, meter)
-    if not flow.work and gm.graph.find_nodes(op="call_function"):
+    if not flow.work:
         _check_shapes(gm)
     claimed: set[fx.Node] = set()
     clusters: list[Cluster] = []
@@ -57,9 +58,9 @@ def analyse(gm: fx.GraphModule, bound: WorkBound, catalogue: Catalogue) -> Sched
     clusters.extend(materialized(flow, clusters, sources, claimed, meter))
     _check_total(flow, clusters)
     ordered = dependency_order(flow, clusters, meter)
-    meter.visit(sum(len(flow.operands[op]) + 1 for cluster in ordered for op in cluster.ops))
+    costs = Costs(catalogue, meter)
     return SchedulePlan(
-        items=tuple(_item(flow, sources, catalogue, position, cluster) for position, cluster in enumerate(ordered)),
+        items=tuple(_item(flow, sources, costs, position, cluster) for position, cluster in enumerate(ordered)),
         elided=tuple(_elided(flow, clusters, claimed)),
         unplanned=tuple(node for node in flow.work if node not in claimed and flow.result_info(node) is None),
         bound=bound,
@@ -96,11 +97,11 @@ def _check_total(flow: Flow, clusters: Sequence[Cluster]) -> None:
 
 
 def _check_shapes(gm: fx.GraphModule) -> None:
-    if not any("val" in node.meta for node in gm.graph.nodes):
+    if any(node.op.startswith("call_") for node in gm.graph.nodes) and not any("val" in n.meta for n in gm.graph.nodes):
         raise NO_SHAPES()
 
 
-def _item(flow: Flow, sources: Sources, catalogue: Catalogue, position: int, cluster: Cluster) -> WorkItem:
+def _item(flow: Flow, sources: Sources, costs: Costs, position: int, cluster: Cluster) -> WorkItem:
     info = flow.result_info(cluster.root)
     assert info is not None
     return WorkItem(
@@ -112,5 +113,5 @@ def _item(flow: Flow, sources: Sources, catalogue: Catalogue, position: int, clu
         output_value=flow.result(cluster.root),
         dtype=info.dtype,
         shape=info.shape,
-        resources=estimate(flow, sources, cluster, catalogue),
+        resources=estimate(flow, sources, cluster, costs),
     )

@@ -10,10 +10,9 @@ from torch import fx
 from spyre_fx.analysis.schedule.clusters import Cluster
 from spyre_fx.analysis.schedule.counting import saturating_add, saturating_mul
 from spyre_fx.analysis.schedule.effects import operand_effects
-from spyre_fx.analysis.schedule.element_ops import element_ops, reduced_elements, result_elements
+from spyre_fx.analysis.schedule.element_ops import Costs, reduced_elements, result_elements
 from spyre_fx.analysis.schedule.families import Family
 from spyre_fx.analysis.schedule.flow import Flow
-from spyre_fx.analysis.schedule.kernels import Catalogue
 from spyre_fx.analysis.schedule.sources import Sources
 
 
@@ -49,7 +48,7 @@ class ResourceEstimate:
         return saturating_mul(self.estimated_element_ops, 1024) // self.static_total_bytes
 
 
-def estimate(flow: Flow, sources: Sources, cluster: Cluster, catalogue: Catalogue) -> ResourceEstimate:
+def estimate(flow: Flow, sources: Sources, cluster: Cluster, costs: Costs) -> ResourceEstimate:
     """Add up the operands, results and element ops of ``cluster``."""
     info = flow.result_info(cluster.root)
     assert info is not None
@@ -58,7 +57,8 @@ def estimate(flow: Flow, sources: Sources, cluster: Cluster, catalogue: Catalogu
     external_operands = chain_operands = read = 0
     complete = True
     for op in cluster.ops:
-        descriptor = catalogue.describe(op) if flow.family[op] is Family.KERNEL else None
+        costs.meter.visit(1 + len(flow.operands[op]))
+        descriptor = costs.descriptor(flow, op)
         effects = operand_effects(op, descriptor.effects if descriptor else None)
         for operand, effect in zip(flow.operands[op], effects, strict=True):
             value = sources.of(cluster, operand)
@@ -79,7 +79,7 @@ def estimate(flow: Flow, sources: Sources, cluster: Cluster, catalogue: Catalogu
         element_count=_iterated(flow, cluster),
         element_size=info.dtype.itemsize,
         op_count=len(cluster.ops),
-        estimated_element_ops=saturating_add(*(element_ops(flow, op, catalogue) for op in cluster.ops)),
+        estimated_element_ops=saturating_add(*(costs.element_ops(flow, op) for op in cluster.ops)),
         external_input_value_count=len(external),
         external_operand_count=external_operands,
         chain_operand_count=chain_operands,
