@@ -60,6 +60,11 @@ class Codec:
         return self.arithmetic == "dlfloat16" and data_format in _DLFLOAT16
 
 
+def stored_dtype(data_format: str) -> torch.dtype:
+    """The host dtype with the bits of ``data_format`` under IEEE arithmetic."""
+    return _STORED[data_format]
+
+
 def decode_constant(data_format: str, code: int) -> float:
     """Value of a constant from its encoding as an unsigned integer: the bits of the format."""
     match data_format:

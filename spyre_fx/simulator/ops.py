@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from spyre_fx.errors.device import WRONG_OPERANDS
 from spyre_fx.simulator.descriptor import Descriptor
+from spyre_fx.simulator.formats import stored_dtype
 from spyre_fx.simulator.matmul import matmul
 
 Constants = Mapping[str, float]
@@ -139,7 +140,7 @@ def compute(op: Descriptor, inputs: Sequence[Tensor], where: str) -> Tensor:
 
 def _pointwise(op: Descriptor, inputs: Sequence[Tensor], where: str) -> Tensor:
     try:
-        result = POINTWISE[op.name](op.constants, *(operand.contiguous() for operand in inputs))
+        result = POINTWISE[op.name](op.constants, *(_widened(op, operand) for operand in inputs))
     except TypeError as error:
         found = f"{op.name} of {len(inputs)} inputs"
         raise WRONG_OPERANDS(where=where, found=found, wanted="the number that the op takes") from error
@@ -148,6 +149,16 @@ def _pointwise(op: Descriptor, inputs: Sequence[Tensor], where: str) -> Tensor:
         found = f"a result over {tuple(result.shape)} for an output over {wanted}"
         raise WRONG_OPERANDS(where=where, found=found, wanted="an output with all dims of the inputs")
     return result.expand(wanted)
+
+
+def _widened(op: Descriptor, x: Tensor) -> Tensor:
+    """``x`` in at least the precision of the output, so that halves whose result is a single are not rounded before.
+
+    It is contiguous, since torch computes some functions differently on other strides.
+    """
+    result = stored_dtype(op.output.data_format)
+    wide = x.is_floating_point() and result.is_floating_point
+    return (x.to(torch.promote_types(x.dtype, result)) if wide else x).contiguous()
 
 
 def _reduction(op: Descriptor, name: str, inputs: Sequence[Tensor], where: str) -> Tensor:

@@ -247,6 +247,16 @@ def test_a_number_in_single_precision_enters_half_precision_arithmetic_unrounded
     assert torch.equal(bench.read(out), x * 0.1)
 
 
+def test_a_result_in_single_precision_is_not_rounded_to_half_before() -> None:
+    x, y = torch.randn(2, 16, 128).half()
+    assert torch.equal(pointwise("mul", x, y, dtype=torch.float32), x.float() * y.float())
+
+
+def test_gelu_has_two_forms() -> None:
+    x = torch.randn(16, 128).half()
+    assert torch.equal(pointwise("gelufwd", x, geluTanh=1.0), functional.gelu(x, approximate="tanh"))
+
+
 def test_exp_of_padding_is_zero() -> None:
     x = torch.randn(4, 70).half()
     bench = Bench()
