@@ -1,0 +1,86 @@
+"""What a user asks for: ops and the loops to put around them.
+
+``normalise`` turns every accepted form of a group into a tree of ``Level``s over nodes of the graph, one axis each:
+
+    (ops, 4)                      ->  Level(4, axis 0 of the first op, ops)
+    (ops, 4, [0, 1])              ->  Level(4, axis 0, Level(4, axis 1, ops))
+    (ops, [(2, [0]), (3, [1])])   ->  Level(2, axis 0, Level(3, axis 1, ops))
+    LoopGroup(2, [0], ["a", LoopGroup(3, [1], ["b"])])  ->  Level(2, axis 0, (a, Level(3, axis 1, (b,))))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import fx
+
+from spyre_fx.analysis.regions import Value
+
+
+@dataclass(frozen=True)
+class LoopGroup:
+    """A loop as a user asks for it.
+
+    Args:
+        count: into how many tiles the axis is cut.
+        dims: axis positions of the group's first op, or ``{value: dim}``; None for ``tiled_dims`` or axis 0. Several
+            axes make a nest of ``count`` tiles each, in the order given.
+        body: nodes or their names, and further ``LoopGroup``s.
+        multiple_of: tiles are rounded up to a multiple of this many elements; None for the option of ``tile``.
+    """
+
+    count: int
+    dims: Sequence[int] | Mapping[Any, Any] | None = None
+    body: Sequence[Any] = ()
+    multiple_of: int | None = None
+
+
+@dataclass(frozen=True)
+class Seed:
+    """Where following an axis begins: dim ``dim`` of the tensor that ``value`` holds.
+
+    A value that the group computes is seeded at its op; any other at every op of the group that reads it, or at those
+    among ``users`` only.
+    """
+
+    value: Value
+    dim: int
+    users: frozenset[fx.Node] | None = None
+
+    @property
+    def size(self) -> int:
+        return self.value.tensor.shape[self.dim]
+
+    def __str__(self) -> str:
+        return f"dim {self.dim} of {self.value}"
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One loop that was asked for: ``count`` tiles along the axis that all ``seeds`` name."""
+
+    count: int
+    multiple_of: int
+    seeds: tuple[Seed, ...]
+    body: tuple[fx.Node | Level, ...]
+    group: str
+    """How messages call the group, as in ``groups[0]``."""
+
+    @cached_property
+    def children(self) -> tuple[Level, ...]:
+        return tuple(item for item in self.body if isinstance(item, Level))
+
+    @cached_property
+    def ops(self) -> tuple[fx.Node, ...]:
+        """The ops of this level and of those inside it, in graph order."""
+        own = (item for item in self.body if isinstance(item, fx.Node))
+        return tuple(sorted((*own, *(op for child in self.children for op in child.ops))))
+
+    def walk(self) -> Iterator[Level]:
+        """This level and all inside it, outermost first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()

@@ -1,0 +1,202 @@
+"""Read the groups that a user gives; every problem in any of them is found before one error is raised."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import fx
+
+from spyre_fx.analysis.regions import Dataflow, is_part, producer
+from spyre_fx.errors import SpyreFxError, collect
+from spyre_fx.errors import tiling as messages
+from spyre_fx.transforms.groups import Level, LoopGroup, Seed
+from spyre_fx.transforms.seeds import read_seeds
+
+_KINDS = {"placeholder": "a graph input", "output": "the graph's output", "get_attr": "an attribute of the module"}
+
+
+def normalise(
+    nodes: Mapping[fx.Node, fx.Node],
+    flow: Dataflow,
+    groups: Any,
+    tiled_dims: Any = None,
+    multiple_of: int = 1,
+) -> tuple[Level, ...]:
+    """One tree of levels per group.
+
+    Args:
+        nodes: for each node that the user may name the node of the graph that is tiled.
+        groups, tiled_dims, multiple_of: as ``tile`` takes them.
+
+    errors: one ``TilingError`` that lists everything that is wrong.
+    """
+    if not isinstance(groups, (list, tuple)):
+        raise messages.BAD_GROUPS(found=repr(groups))
+    reader = _Reader(nodes, flow, tiled_dims, multiple_of)
+    trees = [reader.tree(group, f"groups[{position}]") for position, group in enumerate(groups)]
+    levels = [reader.level(tree, name) for tree, name in trees if tree is not None]
+    reader.check_parts()
+    if reader.problems:
+        raise collect(reader.problems)
+    return tuple(level for level in levels if level is not None)
+
+
+class _Reader:
+    """Collects problems; what could not be read is None."""
+
+    def __init__(self, nodes: Mapping[fx.Node, fx.Node], flow: Dataflow, tiled_dims: Any, multiple_of: Any) -> None:
+        self.nodes = nodes
+        self.by_name = {node.name: copied for node, copied in nodes.items()}
+        self.flow = flow
+        self.tiled_dims = tiled_dims
+        self.multiple_of = multiple_of
+        self.problems: list[SpyreFxError] = []
+        self.owner: dict[fx.Node, str] = {}
+        self.parts: list[tuple[fx.Node, str]] = []
+
+    # ---- forms
+
+    def tree(self, group: Any, name: str) -> tuple[LoopGroup | None, str]:
+        """The group as a ``LoopGroup``."""
+        if isinstance(group, LoopGroup):
+            return group, name
+        if not isinstance(group, (tuple, list)) or len(group) not in (2, 3):
+            self.problems.append(messages.BAD_GROUP(group=name, found=_shown(group)))
+            return None, name
+        ops, count, *dims = group
+        ops = [ops] if isinstance(ops, (str, fx.Node)) else ops
+        if isinstance(count, (list, tuple)) and not dims:
+            return self._nest(ops, count, name), name
+        return LoopGroup(count, dims[0] if dims else None, ops), name
+
+    def _nest(self, ops: Any, levels: Sequence[Any], name: str) -> LoopGroup | None:
+        if not levels:
+            self.problems.append(messages.NO_LEVELS(group=name))
+            return None
+        body: Any = ops
+        for level in reversed(levels):
+            if not isinstance(level, (tuple, list)) or len(level) not in (1, 2):
+                self.problems.append(messages.BAD_GROUP(group=name, found=f"a nest with the level {_shown(level)}"))
+                return None
+            loop = LoopGroup(level[0], level[1] if len(level) == 2 else None, body)
+            body = [loop]
+        return loop
+
+    # ---- levels
+
+    def level(self, group: LoopGroup, name: str) -> Level | None:
+        """The group as levels, one per axis."""
+        before = len(self.problems)
+        body = tuple(self._body(group, name))
+        multiple = self.multiple_of if group.multiple_of is None else group.multiple_of
+        self._check_count(group.count, name)
+        if not _is_int(multiple) or multiple < 1:
+            self.problems.append(messages.BAD_MULTIPLE(group=name, multiple=multiple))
+        if not body and len(self.problems) == before:
+            self.problems.append(messages.EMPTY_GROUP(group=name))
+        if len(self.problems) > before:
+            return None
+        return self._nested(group, body, multiple, name)
+
+    def _nested(self, group: LoopGroup, body: tuple[Any, ...], multiple: int, name: str) -> Level | None:
+        dims = group.dims if group.dims is not None else self.tiled_dims if self.tiled_dims is not None else [0]
+        inner = Level(group.count, multiple, (), body, name)
+        axes = read_seeds(dims, inner.ops, name, self.flow, self._key, self.problems)
+        for seeds in axes:
+            self._check_fits(group.count, seeds[0], name)
+        for position, seeds in enumerate(reversed(axes)):
+            inner = Level(group.count, multiple, seeds, (inner,) if position else body, name)
+        return inner if axes else None
+
+    def _body(self, group: LoopGroup, name: str) -> Iterator[fx.Node | Level]:
+        items = group.body
+        if isinstance(items, (str, fx.Node, LoopGroup)):
+            items = [items]
+        if not isinstance(items, (list, tuple, set, frozenset, Mapping)) or isinstance(items, Mapping):
+            self.problems.append(messages.BAD_OPS(group=name, found=_shown(items)))
+            return
+        nested = isinstance(items, (list, tuple)) and len(items) == 1
+        for position, item in enumerate(items):
+            if isinstance(item, LoopGroup):
+                level = self.level(item, name if nested else f"{name}.body[{position}]")
+                if level is not None:
+                    yield level
+                continue
+            node = self._op(item, name)
+            if node is not None and is_part(node):
+                self.parts.append((node, name))
+            elif node is not None and self._claim(node, name):
+                yield node
+
+    def check_parts(self) -> None:
+        """A ``getitem`` comes along with its op, so it may be named only where the op is."""
+        for part, name in self.parts:
+            owner = self.owner.get(producer(part), "")
+            if owner.split(".")[0] != name.split(".")[0]:
+                error = messages.LONE_PART(group=name, name=part.name, producer=producer(part).name, node=part)
+                self.problems.append(error)
+
+    def _op(self, item: Any, name: str) -> fx.Node | None:
+        """The node of the tiled graph that ``item`` names, if an op may be put into a group at all."""
+        if isinstance(item, str):
+            node = self.by_name.get(item)
+            if node is None:
+                error = messages.UNKNOWN_NODE(group=name, name=item, nearest=self._nearest(item))
+                self.problems.append(error)
+        elif isinstance(item, fx.Node):
+            node = self.nodes.get(item)
+            if node is None:
+                self.problems.append(messages.FOREIGN_NODE(group=name, name=item.name))
+        else:
+            node = None
+            self.problems.append(messages.BAD_OPS(group=name, found=f"a list with {_shown(item)}"))
+        if node is not None and node.op != "call_function":
+            kind = _KINDS.get(node.op, f"a {node.op}")
+            self.problems.append(messages.NOT_AN_OP(group=name, name=node.name, kind=kind))
+            return None
+        return node
+
+    def _claim(self, node: fx.Node, name: str) -> bool:
+        owner = self.owner.get(node)
+        if owner == name:
+            self.problems.append(messages.DUPLICATE(group=name, name=node.name, node=node))
+        elif owner is not None:
+            self.problems.append(messages.OVERLAP(name=node.name, first=owner, second=name, node=node))
+        else:
+            self.owner[node] = name
+        return owner is None
+
+    # ---- counts and keys
+
+    def _check_count(self, count: Any, name: str) -> None:
+        if not _is_int(count) or count < 1:
+            self.problems.append(messages.BAD_COUNT(group=name, count=count, kind=type(count).__name__))
+
+    def _check_fits(self, count: int, seed: Seed, name: str) -> None:
+        if isinstance(seed.size, int) and count > seed.size:
+            error = messages.COUNT_TOO_LARGE(group=name, count=count, extent=seed.size, axis=str(seed))
+            self.problems.append(error)
+
+    def _key(self, key: Any, name: str) -> fx.Node | None:
+        """The node that a key of a dims dict names."""
+        node = self.by_name.get(key) if isinstance(key, str) else self.nodes.get(key)
+        if node is None:
+            shown = key.name if isinstance(key, fx.Node) else key
+            nearest = self._nearest(shown) if isinstance(shown, str) else ""
+            self.problems.append(messages.UNKNOWN_KEY(group=name, name=shown, nearest=nearest))
+        return node
+
+    def _nearest(self, name: str) -> str:
+        found = difflib.get_close_matches(name, self.by_name, n=1)
+        return f", such as {found[0]!r}" if found else ""
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,166 @@
+"""Which axis of which op does each loop cut?
+
+Level by level, outermost first, the axis spreads from the seeds through the group (``follow``). Where it turns out to
+be reduced by a composite op, such as a softmax, that op is rewritten first and the group is resolved again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch import fx
+
+from spyre_fx.analysis.regions import Dataflow, Value, readers
+from spyre_fx.errors import SpyreFxError, collect
+from spyre_fx.errors import tiling as messages
+from spyre_fx.transforms.atoms import Refined, refine
+from spyre_fx.transforms.counts import Tiling, check_count, tiling
+from spyre_fx.transforms.decompose import Rewritten, decompose, replaced_values
+from spyre_fx.transforms.follow import Composite, LevelAxis, follow
+from spyre_fx.transforms.groups import Level, Seed
+from spyre_fx.transforms.legality import check_ops
+
+
+@dataclass(eq=False)
+class Resolved:
+    """One group with the axis of every level known."""
+
+    level: Level
+    refined: Refined
+    axes: dict[Level, LevelAxis]
+    """For this level and all inside it."""
+
+    @cached_property
+    def members(self) -> frozenset[fx.Node]:
+        return frozenset(self.level.ops)
+
+    def tiles(self) -> Tiles:
+        """The sizes outside of every loop."""
+        return Tiles(self)
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The tile sizes of the loops around a place, by level, outermost first."""
+
+    group: Resolved
+    sizes: Mapping[Level, int] = field(default_factory=dict)
+
+    def extent(self, atom: int) -> int:
+        """The elements of an atom that one trip of these loops sees."""
+        facts = self.group.refined.atoms[atom]
+        extent = facts.extent
+        for level, size in self.sizes.items():
+            if self.group.axes[level].cut.get(facts.op) == atom:
+                extent = size
+        return extent
+
+    def inside(self, level: Level, tile: int) -> Tiles:
+        return Tiles(self.group, {**self.sizes, level: tile})
+
+    def factors(self, level: Level) -> list[int]:
+        """The dim that ``level`` cuts, as the loops around it leave it; its first factor is the one that is cut."""
+        return [self.extent(atom) for atom in self.group.axes[level].factors]
+
+    def tiling(self, level: Level) -> Tiling:
+        return tiling(self.factors(level), level.count, level.multiple_of)
+
+
+def resolve(levels: Sequence[Level], flow: Dataflow, strict: bool) -> list[Resolved]:
+    """Resolve every group.
+
+    errors: one ``TilingError`` with the problems of all groups.
+    """
+    groups: list[Resolved] = []
+    problems: list[SpyreFxError] = []
+    for level in levels:
+        try:
+            groups.append(_resolve_group(level, flow, strict))
+        except SpyreFxError as error:
+            problems.append(error)
+    if problems:
+        raise collect(problems)
+    return groups
+
+
+def _resolve_group(level: Level, flow: Dataflow, strict: bool) -> Resolved:
+    problems = list(check_ops(level, flow))
+    if problems:
+        raise collect(problems)
+    while True:
+        group = Resolved(level, refine(level, flow), {})
+        composites = _follow_levels(level, group.tiles(), flow, strict)
+        if not composites:
+            _check_reached(group, flow)
+            return group
+        rewritten = {op: decompose(op, combine, flow) for op, combine in composites.items()}
+        level = _with_rewritten(level, rewritten)
+
+
+def _follow_levels(level: Level, tiles: Tiles, flow: Dataflow, strict: bool) -> dict[fx.Node, str]:
+    """Find the axes of ``level`` and the levels inside it; returns the composite ops that stand in the way, if any."""
+    group = tiles.group
+    found = follow(level, group.refined, flow, tiles.extent)
+    if isinstance(found, Composite):
+        return found.ops
+    group.axes[level] = found
+    factors = tiles.factors(level)
+    named = {"group": level.group, "axis": str(level.seeds[0])}
+    check_count(factors, level.count, multiple=level.multiple_of, strict=strict, **named)
+    _check_even(level, found, tiles)
+    inside = tiles.inside(level, tiles.tiling(level).tile)
+    for child in level.children:
+        composites = _follow_levels(child, inside, flow, strict)
+        if composites:
+            return composites
+    return {}
+
+
+def _check_even(level: Level, axis: LevelAxis, tiles: Tiles) -> None:
+    """All ops must bring as many elements to the loop: an outer loop may have cut the axis in some of them only."""
+    (first, atom), *others = axis.cut.items()
+    expected = tiles.extent(atom)
+    for op, other in others:
+        if tiles.extent(other) != expected:
+            fields = {"first_size": expected, "second_size": tiles.extent(other)}
+            raise messages.UNEVEN(group=level.group, first=first.name, second=op.name, node=op, **fields)
+
+
+def _check_reached(group: Resolved, flow: Dataflow) -> None:
+    """Each op must have a tiled axis, feed an op that has one, or read the result of one."""
+    ops = group.level.ops
+    tiled = {op for axis in group.axes.values() for op in axis.cut}
+    members = set(ops)
+    reading, feeding = set(tiled), set(tiled)
+    for op in ops:
+        if any(value.node in reading for value in flow.reads(op)):
+            reading.add(op)
+    for op in reversed(ops):
+        if any(reader in feeding for reader in readers(op) if reader in members):
+            feeding.add(op)
+    lost = [op for op in ops if op not in reading and op not in feeding]
+    if lost:
+        seeds = ", ".join(str(seed) for level in group.level.walk() for seed in level.seeds)
+        raise collect([messages.UNREACHED(name=op.name, group=group.level.group, seeds=seeds, node=op) for op in lost])
+
+
+def _with_rewritten(level: Level, rewritten: Mapping[fx.Node, Rewritten]) -> Level:
+    """The level with the new ops in place of the old ones."""
+    values: dict[Value, Value] = {}
+    for op, new in rewritten.items():
+        values.update(replaced_values(op, new))
+
+    def ops_for(ops: Iterable[fx.Node]) -> Iterable[fx.Node]:
+        for op in ops:
+            yield from rewritten[op].ops if op in rewritten else (op,)
+
+    def seed(old: Seed) -> Seed:
+        users = None if old.users is None else frozenset(ops_for(old.users))
+        return Seed(values.get(old.value, old.value), old.dim, users)
+
+    body: list[fx.Node | Level] = []
+    for item in level.body:
+        body += [_with_rewritten(item, rewritten)] if isinstance(item, Level) else ops_for((item,))
+    return Level(level.count, level.multiple_of, tuple(map(seed, level.seeds)), tuple(body), level.group)

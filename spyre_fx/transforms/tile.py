@@ -1,0 +1,64 @@
+"""``tile``: rewrite groups of ops as counted loops over tiles.
+
+y = relu(x @ w) @ v        ->        for each tile of rows:  y[tile] = relu(x[tile] @ w) @ v
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+
+from spyre_fx.analysis.fake import ensure_fake
+from spyre_fx.analysis.regions import Dataflow
+from spyre_fx.transforms.normalise import normalise
+from spyre_fx.transforms.place import place
+from spyre_fx.transforms.replace import constants_of, replace
+from spyre_fx.transforms.resolve import resolve
+
+
+def tile(
+    gm: fx.GraphModule, groups: Any, tiled_dims: Any = None, *, multiple_of: int = 1, strict: bool = False
+) -> fx.GraphModule:
+    """A new module in which each group of ops runs tile by tile, inside ``call_module(CountedLoop)`` nodes.
+
+    Args:
+        gm: a graph of ATen ops with ``meta["val"]`` on its nodes, as ``capture`` or ``make_fx`` gives it. It is not
+            edited; parameters and buffers are shared with the result.
+        groups: a list of ``(ops, count)``, ``(ops, count, dims)``, ``(ops, [(count, dims), ...])`` (a nest, outermost
+            first) or ``LoopGroup``. ``ops`` are nodes or their names. ``dims`` are positions in the iteration space of
+            the group's first op, or ``{value: dim}``; several dims of one level make a nest of ``count`` tiles each.
+        tiled_dims: the ``dims`` of groups that give none; axis 0 by default.
+        multiple_of: tiles are rounded up to a multiple of this many elements.
+        strict: refuse counts that do not give equal tiles, instead of making a smaller last one.
+
+    Rewrite:
+        ``z = op2(op1(x, w))`` -> ``z = loop(x, w)``, where trip i of ``loop`` computes the i-th tile of ``z`` from the
+        i-th tile of ``x``. A reduction over the tiled axis becomes a running value that the trips combine into.
+
+    Checks:
+        All groups are checked before anything is returned; several problems are raised as one error.
+
+    Raises:
+        TilingError: a group is malformed, or cannot be tiled as asked; the message names the culprit.
+
+    >>> import torch
+    >>> from torch.fx.experimental.proxy_tensor import make_fx
+    >>> gm = make_fx(lambda x, y: (x + y).relu())(torch.ones(8, 4), torch.ones(8, 4))
+    >>> tiled = tile(gm, [(["add", "relu"], 4)])
+    >>> [node.name for node in tiled.graph.nodes]
+    ['x_1', 'y_1', 'loop_0', 'output']
+    """
+    # 1. A copy of our own, with all shapes known under one fake mode.
+    copied = ensure_fake(gm)
+    nodes = dict(zip(gm.graph.nodes, copied.graph.nodes, strict=True))
+    flow = Dataflow()
+    # 2. Every form of group becomes a tree of levels, one axis per level.
+    levels = normalise(nodes, flow, groups, tiled_dims, multiple_of)
+    # 3. Each level's axis is followed through the ops; composite reductions over it are rewritten into primitive ones.
+    resolved = resolve(levels, flow, strict)
+    # 4. Each op gets its place in the tree of loops, which must not wait for themselves.
+    placed = place(copied.graph, resolved, flow)
+    # 5. Bodies are built by running the ops on tiles, and a call of the loop takes the place of the ops.
+    constants = constants_of([op for group in resolved for op in group.level.ops], placed, flow)
+    return replace(copied, placed, constants, flow)
