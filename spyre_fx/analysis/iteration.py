@@ -101,17 +101,18 @@ def tensors(tree: Any) -> tuple[torch.Tensor, ...]:
 
 def check_space(call: OpCall, space: IterationSpace) -> str | None:
     """What is wrong with the maps of ``space``, or None: each dim's axes must multiply to its size."""
-    for role, tensors_, maps in (("operand", call.operands, space.operands), ("result", call.results, space.results)):
-        if len(tensors_) != len(maps):
-            return f"{len(maps)} {role} maps for {len(tensors_)} tensors"
-    pairs = [*zip(call.operands, space.operands, strict=True), *zip(call.results, space.results, strict=True)]
-    for tensor, index_map in pairs:
-        if len(index_map) != tensor.dim():
-            return f"a map of {len(index_map)} dims for a tensor of {tensor.dim()}"
-        for size, dim in zip(tensor.shape, index_map, strict=True):
-            extent = math.prod(space.axes[axis].extent for axis in dim)
-            if not same(size, extent):
-                return f"axes {dim} of extent {extent} for a dim of size {size}"
+    for role, found, maps in (("operand", call.operands, space.operands), ("result", call.results, space.results)):
+        if len(found) != len(maps):
+            return f"{len(maps)} {role} maps for {len(found)} {role} tensors"
+        for position, (tensor, index_map) in enumerate(zip(found, maps, strict=True)):
+            if len(index_map) != tensor.dim():
+                return f"a map of {len(index_map)} dims for {role} {position}, which has {tensor.dim()}"
+            for dim, axes in enumerate(index_map):
+                if not all(0 <= axis < len(space.axes) for axis in axes):
+                    return f"axes {axes} for dim {dim} of {role} {position}, where there are {len(space.axes)} axes"
+                extent = math.prod(space.axes[axis].extent for axis in axes)
+                if not same(tensor.shape[dim], extent):
+                    return f"extent {extent} for dim {dim} of {role} {position}, whose size is {tensor.shape[dim]}"
     return None
 
 

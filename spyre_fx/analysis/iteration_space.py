@@ -14,9 +14,6 @@ from spyre_fx.analysis.iteration import IterationSpace, OpCall, check_space
 from spyre_fx.analysis.rules.table import body_op, resize_for, rule_for
 from spyre_fx.errors.analysis import OPAQUE
 
-_SHAPED_BY_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-
-
 def iteration_space(node: fx.Node) -> IterationSpace:
     """The axes of one op, and how each operand and result is indexed by them.
 
@@ -86,10 +83,10 @@ def draws_random(call: OpCall) -> bool:
 
 
 def _is_plain(call: OpCall) -> bool:
-    """No mutation, no random numbers, no shapes from data, and dense tensors only."""
+    """No mutation, no random numbers, and dense tensors only."""
     target = call.target
     if not isinstance(target, OpOverload) or target._schema.is_mutable:
         return False
-    if draws_random(call) or any(tag in target.tags for tag in _SHAPED_BY_DATA):
+    if draws_random(call):
         return False
     return all(tensor.layout is torch.strided and not tensor.is_nested for tensor in (*call.operands, *call.results))

@@ -2,15 +2,15 @@
 
 ``check`` takes one call with real tensors. For each parallel axis and each tile of it (last, shorter ones included) it
 slices the operands by their index maps, rewrites size arguments, runs the op, and compares the values with the same
-slice of the full results. Reduction axes with a plain combine are put together again as the combine says.
+slice of the full results; then once more with all parallel axes cut at the same time. Reduction axes with a plain
+combine are put together again as the combine says.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch.utils import _pytree as pytree
@@ -18,6 +18,9 @@ from torch.utils import _pytree as pytree
 from spyre_fx.analysis.iteration import IndexMap, IterationSpace, Kind, OpCall, check_space
 from spyre_fx.analysis.iteration_space import body_call, space_of_call
 from spyre_fx.analysis.rules.table import rule_for
+
+Tile = Mapping[int, range]
+"""The elements of each axis that is cut."""
 
 COMBINES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "sum": torch.add,
@@ -38,29 +41,32 @@ UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided
 """Ops whose values mean nothing."""
 
 
-@dataclass(frozen=True)
-class Cut:
-    """Elements ``start`` to ``start + length`` of one axis."""
-
-    axis: int
-    start: int
-    length: int
-
-
 def check(call: OpCall, counts: tuple[int, ...] = (2, 3)) -> list[str]:
     """What is wrong with the iteration space of ``call``; an empty list also where it is opaque."""
     space = space_of_call(call)
     if space is None:
         return [problem] if (problem := broken_maps(call)) else []
     problems = invariants(space)
-    for axis, extent, kind, combine in [(i, a.extent, a.kind, a.combine) for i, a in enumerate(space.axes)]:
-        for tile in dict.fromkeys(math.ceil(extent / count) for count in counts if extent >= 2):
-            cuts = [Cut(axis, start, min(tile, extent - start)) for start in range(0, extent, tile)]
-            if kind is Kind.PARALLEL:
-                problems += [p for cut in cuts if (p := parallel_problem(call, space, cut))]
-            elif kind is Kind.REDUCTION and combine in COMBINES and call.target not in WITH_ADDED_TERM:
-                problems += [p for p in [reduction_problem(call, space, cuts)] if p]
+    for number, axis in enumerate(space.axes):
+        for tiles in tilings(axis.extent, counts):
+            if axis.kind is Kind.PARALLEL:
+                problems += [p for tile in tiles if (p := parallel_problem(call, space, {number: tile}))]
+            elif axis.kind is Kind.REDUCTION and axis.combine in COMBINES and call.target not in WITH_ADDED_TERM:
+                problems += [p for p in [reduction_problem(call, space, number, tiles)] if p]
+    together = {n: [*tilings(a.extent, (2,))][0][-1] for n, a in enumerate(space.axes) if is_cut(a)}
+    if len(together) > 1 and (problem := parallel_problem(call, space, together)):
+        problems.append(problem)
     return problems
+
+
+def is_cut(axis: object) -> bool:
+    return getattr(axis, "kind", None) is Kind.PARALLEL and getattr(axis, "extent", 0) > 1
+
+
+def tilings(extent: int, counts: tuple[int, ...]) -> Iterator[list[range]]:
+    """The tiles for each count, the last one perhaps smaller; every tile size once."""
+    for tile in dict.fromkeys(math.ceil(extent / count) for count in counts if extent >= 2):
+        yield [range(start, min(start + tile, extent)) for start in range(0, extent, tile)]
 
 
 def broken_maps(call: OpCall) -> str | None:
@@ -76,31 +82,31 @@ def invariants(space: IterationSpace) -> list[str]:
     """Parallel axes appear in the first result; axes are numbered by the first result, then in order of use."""
     problems = []
     first = {axis for dim in space.results[0] for axis in dim}
-    for axis, described in enumerate(space.axes):
-        if described.kind is Kind.PARALLEL and axis not in first:
-            problems.append(f"axis {axis} is parallel but not in the first result")
+    for number, axis in enumerate(space.axes):
+        if axis.kind is Kind.PARALLEL and number not in first:
+            problems.append(f"axis {number} is parallel but not in the first result")
     used = [a for tensor in (*space.results[:1], *space.operands, *space.results[1:]) for dim in tensor for a in dim]
     if list(dict.fromkeys(used)) != list(range(len(space.axes))):
         problems.append(f"axes out of order: {used}")
     return problems
 
 
-def parallel_problem(call: OpCall, space: IterationSpace, cut: Cut) -> str | None:
-    name = f"{call.target} axis {cut.axis} of {space.axes[cut.axis].extent} [{cut.start}:{cut.start + cut.length}]"
+def parallel_problem(call: OpCall, space: IterationSpace, tile: Tile) -> str | None:
+    cuts = ", ".join(f"axis {n} of {space.axes[n].extent} [{part.start}:{part.stop}]" for n, part in tile.items())
     try:
-        results = run_tile(call, space, cut)
+        results = run_tile(call, space, tile)
     except Exception as error:
-        return f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}"
+        return f"{call.target} {cuts}: {type(error).__name__}: {str(error).splitlines()[0]}"
     for position, (got, full, index_map) in enumerate(zip(results, call.results, space.results, strict=True)):
-        if problem := difference(got, take(full, index_map, space, cut), call):
-            return f"{name}: result {position}: {problem}"
+        if problem := difference(got, take(full, index_map, space, tile), call):
+            return f"{call.target} {cuts}: result {position}: {problem}"
     return None
 
 
-def reduction_problem(call: OpCall, space: IterationSpace, cuts: list[Cut]) -> str | None:
-    axis = space.axes[cuts[0].axis]
+def reduction_problem(call: OpCall, space: IterationSpace, number: int, tiles: list[range]) -> str | None:
+    axis = space.axes[number]
     try:
-        partials = [run_tile(call, space, cut) for cut in cuts]
+        partials = [run_tile(call, space, {number: tile}) for tile in tiles]
     except Exception as error:
         return f"{call.target} {axis}: {type(error).__name__}: {str(error).splitlines()[0]}"
     for position, full in enumerate(call.results):
@@ -110,31 +116,33 @@ def reduction_problem(call: OpCall, space: IterationSpace, cuts: list[Cut]) -> s
     return None
 
 
-def run_tile(call: OpCall, space: IterationSpace, cut: Cut) -> tuple[torch.Tensor, ...]:
+def run_tile(call: OpCall, space: IterationSpace, tile: Tile) -> tuple[torch.Tensor, ...]:
     """Run the op on the operands' tiles, with its size arguments rewritten."""
-    tiles = iter([take(x, m, space, cut) for x, m in zip(call.operands, space.operands, strict=True)])
+    tiles = iter([take(x, m, space, tile) for x, m in zip(call.operands, space.operands, strict=True)])
     args, kwargs = pytree.tree_map(
         lambda x: next(tiles) if isinstance(x, torch.Tensor) else x, (call.args, call.kwargs)
     )
-    shapes = [tile_shape(index_map, space, cut) for index_map in space.results]
+    shapes = [tile_shape(index_map, space, tile) for index_map in space.results]
     target, args, kwargs = body_call(OpCall(call.target, args, kwargs, call.out), shapes)
     return OpCall(target, args, kwargs, target(*args, **kwargs)).results
 
 
-def take(tensor: torch.Tensor, index_map: IndexMap, space: IterationSpace, cut: Cut) -> torch.Tensor:
-    """The compact slice of a tensor that belongs to a cut."""
+def take(tensor: torch.Tensor, index_map: IndexMap, space: IterationSpace, tile: Tile) -> torch.Tensor:
+    """The compact slice of a tensor that belongs to a tile."""
     for dim, axes in enumerate(index_map):
-        if cut.axis not in axes:
+        cuts = [(position, tile[axis]) for position, axis in enumerate(axes) if axis in tile]
+        if not cuts:
             continue
-        position = axes.index(cut.axis)
-        parts = tensor.unflatten(dim, [space.axes[a].extent for a in axes])
-        tensor = parts.narrow(dim + position, cut.start, cut.length).flatten(dim, dim + len(axes) - 1)
+        parts = tensor.unflatten(dim, [space.axes[axis].extent for axis in axes])
+        for position, part in cuts:
+            parts = parts.narrow(dim + position, part.start, len(part))
+        tensor = parts.flatten(dim, dim + len(axes) - 1)
     return tensor
 
 
-def tile_shape(index_map: IndexMap, space: IterationSpace, cut: Cut) -> list[int]:
+def tile_shape(index_map: IndexMap, space: IterationSpace, tile: Tile) -> list[int]:
     def extent(axis: int) -> int:
-        return cut.length if axis == cut.axis else space.axes[axis].extent
+        return len(tile[axis]) if axis in tile else space.axes[axis].extent
 
     return [math.prod(extent(axis) for axis in axes) for axes in index_map]
 

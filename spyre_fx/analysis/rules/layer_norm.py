@@ -49,6 +49,6 @@ def norm_backward(call: OpCall) -> IterationSpace | None:
     leading = [b.reduction(size, "") if any(mask[1:]) else b.axis(size) for size in x.shape[:split]]
     normalised = [b.reduction(size, "") for size in x.shape[split:]]
     full, statistics = [*leading, *normalised], [*leading, *[None] * count]
-    of_argument = {"grad_out": full, "input": full, "mean": statistics, "rstd": statistics}
+    of_argument: dict[str, Dims] = {"grad_out": full, "input": full, "mean": statistics, "rstd": statistics}
     operands = [of_argument.get(name, normalised) for name in tensor_arguments(call)]
     return b.build(operands, [full if position == 0 else normalised for position, on in enumerate(mask) if on])

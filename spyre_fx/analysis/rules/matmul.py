@@ -28,7 +28,6 @@ _PRODUCTS = {
     aten.addmm.default: "mk,kn->mn",
     aten.addmm.dtype: "mk,kn->mn",
     aten.baddbmm.default: "bmk,bkn->bmn",
-    aten.baddbmm.dtype: "bmk,bkn->bmn",
     aten._addmm_activation.default: "mk,kn->mn",
     aten.addmv.default: "mk,k->m",
     aten.addr.default: "m,n->mn",
