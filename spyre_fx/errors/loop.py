@@ -40,3 +40,15 @@ UNREADABLE = Template(
     "what this version of spyre_fx writes",
     "save it again with this version, and import the packages whose ops it uses first",
 )
+NO_GRADIENT = Template(
+    TilingError,
+    "the gradient of {label} cannot be made: {reason}",
+    "a body whose ops all have a derivative",
+    "call the tiled graph under torch.no_grad(), or leave that op outside the group",
+)
+NO_SECOND_GRADIENT = Template(
+    TilingError,
+    "a second derivative of {label}, whose trips depend on each other",
+    "first derivatives only, where a carried value is more than a sum",
+    "differentiate the untiled graph, or tile only axes that are not reduced",
+)

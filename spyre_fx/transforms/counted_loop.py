@@ -18,6 +18,8 @@ from spyre_fx.torch_compat import FakeTensorMode, is_traced
 from spyre_fx.transforms.executor.plan import plan_loop
 from spyre_fx.transforms.executor.plan_types import LoopPlan
 from spyre_fx.transforms.executor.run import execute
+from spyre_fx.transforms.gradients.bodies import Request, in_clean_thread
+from spyre_fx.transforms.loop_autograd import LoopFunction
 from spyre_fx.transforms.loop_structure import LoopStructure
 from spyre_fx.transforms.loop_text import loop_from_data, loop_to_data, loop_to_key
 
@@ -61,8 +63,19 @@ class CountedLoop(LoopStructure):
         """The whole loop as one word."""
         return loop_to_key(self)
 
+    def derived(self, request: Request) -> CountedLoop:
+        """The loop that computes the gradients that ``request`` names, made when first asked for."""
+        from spyre_fx.transforms.gradients.gradient_loop import gradient_loop  # gradients are loops themselves
+
+        known: dict[Request, CountedLoop] = self.__dict__.setdefault("_derived", {})
+        if request not in known:
+            known[request] = in_clean_thread(lambda: gradient_loop(self, request))
+        return known[request]
+
     def _run(self, args: tuple[Any, ...]) -> Any:
         self.check_arguments(args)
+        if torch.is_grad_enabled() and any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
+            return LoopFunction.apply(self, *args)  # type: ignore[no-untyped-call]
         with torch.no_grad():
             return execute(self.plan(), args, self.result_types)
 

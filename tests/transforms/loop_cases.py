@@ -49,7 +49,7 @@ def loop_of(
     tile: int,
     label: str = "loop_0",
 ) -> CountedLoop:
-    """A loop of ``fn`` over tiles of ``tile``, with a remainder if need be; ``wanted`` gives the types of the results."""
+    """A loop of ``fn`` over tiles of ``tile``, with a remainder if need be; ``wanted`` gives the result types."""
     cut = next(s for s in (*arguments, *(r.slice for r in results if isinstance(r, Assembled))) if s is not None)
     extent = cut.factors[cut.axis]
     trips, rest = divmod(extent, tile)

@@ -45,6 +45,12 @@ def tile_factors(cut: Slice, tile: int) -> tuple[int, ...]:
     return (*cut.factors[: cut.axis], tile, *cut.factors[cut.axis + 1 :])
 
 
+def write_tile(destination: torch.Tensor, cut: Slice, start: int, tile: int, value: torch.Tensor) -> None:
+    """Copy the compact tile ``value`` to its place in ``destination``."""
+    place = refined_view(destination, cut, start, tile)
+    place.copy_(value.reshape(place.shape))
+
+
 def tiles_of(value: Any, cut: Slice | None, phase: Any) -> Iterable[Any]:
     """The tiles of all trips of a phase as views; refined ones where the tile has no compact view."""
     if cut is None:
