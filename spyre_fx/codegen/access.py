@@ -1,131 +1,170 @@
-"""How one tensor of a device op is indexed: its device coordinates, read back as dims, windows and gaps."""
+"""Views as index maps: how each element of a value is found in the buffer that holds it.
+
+A view never moves data here. ``x.view(B, S, H, D).permute(0, 2, 1, 3)[:, 0]`` is the buffer of ``x`` with, for each dim
+of the value, the *terms* (mixed radix, outermost first) that it adds to the buffer's indices, and a constant offset. A
+loop's tile is the same with an *advance*: what a trip adds to the buffer's indices.
+
+    buffer index[d] = offset[d] + sum(term.step * digit for terms with term.dim == d) + sum(advance[loop][d] * trip)
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-import sympy
+import torch
 
-from spyre_fx.codegen.layout import round_up
-from spyre_fx.codegen.specs import OpSpec, TensorArg
-from spyre_fx.errors.spec import BAD_COORDINATE, BAD_SPEC, SUB_STICK
+from spyre_fx.codegen.terms import NO_LOOPS, Loop, Moves, Term, Terms, advance, cut, extent_of, regroup
+
+Role = Literal["input", "output", "constant", "parameter", "exchange", "internal"]
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Storage of one tensor; compared by identity.
+
+    ``groups`` says which dims belong to one dim of the value that was written first (``((0, 1), (2,))`` for a value
+    ``[B * S, D]`` kept as ``[B, S, D]``), ``levels`` which loops cut each dim. Without groups it has the dims of a host
+    tensor.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    role: Role = "internal"
+    groups: tuple[tuple[int, ...], ...] = ()
+    levels: tuple[frozenset[Loop], ...] = ()
+
+    @property
+    def dim_groups(self) -> tuple[tuple[int, ...], ...]:
+        return self.groups or tuple((dim,) for dim in range(len(self.shape)))
+
+    def whole(self) -> Access:
+        """All of it, with the dims of the value that was written first."""
+        levels = self.levels or (NO_LOOPS,) * len(self.shape)
+        dims = tuple(
+            tuple(Term(self.shape[dim], dim, 1, levels[dim]) for dim in group if self.groups or self.shape[dim] != 1)
+            for group in self.dim_groups
+        )
+        return Access(self, dims, (0,) * len(self.shape))
+
+
+Advance = tuple[tuple[Loop, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
 class Access:
-    """The dims of one tensor, by iteration symbol.
+    """A value: which elements of ``buffer`` it holds, in which order.
 
-    A stick dim is one dim here, counted in elements, though it has two device dims (sticks and lanes).
+    Methods give a new access, or None where the view has none (the caller then copies the value first).
     """
 
-    order: tuple[sympy.Symbol, ...]
-    """From the innermost device dim to the outermost; the stick dim stands where its whole sticks do."""
-    stick: sympy.Symbol | None
-    """None where each stick holds one value, or where all of the op reads one value."""
-    extents: dict[sympy.Symbol, int]
-    """Elements that the buffer has along each dim, padding included."""
-    windows: dict[sympy.Symbol, int]
-    """First element along each dim: the constant part of the coordinate."""
+    buffer: Buffer
+    dims: tuple[Terms, ...]
+    offset: tuple[int, ...]
+    advance: Advance = field(default=())
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(map(extent_of, self.dims))
 
-@lru_cache(maxsize=4096)
-def split_coordinate(coordinate: sympy.Expr) -> tuple[sympy.Expr | None, int]:
-    """A coordinate as (part with a symbol or None, constant part).
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.buffer.dtype
 
-    >>> split_coordinate(sympy.sympify("floor(c1/64) + 3"))
-    (floor(c1/64), 3)
-    """
-    constant, rest = sympy.sympify(coordinate).as_coeff_Add()
-    return (None if rest == 0 else rest), int(constant)
+    @property
+    def covers_buffer(self) -> bool:
+        """Whether it holds each element of the buffer exactly once."""
+        if any(self.offset) or self.advance or any(term.dim < 0 for terms in self.dims for term in terms):
+            return False
+        return extent_of(term for terms in self.dims for term in terms) == math.prod(self.buffer.shape)
 
+    def permute(self, order: Sequence[int]) -> Access:
+        return replace(self, dims=tuple(self.dims[dim] for dim in order))
 
-def access_of(spec: OpSpec, arg: TensorArg) -> Access:
-    """Read the coordinates of ``arg``; ``LoweringError`` for a form that the device cannot address."""
-    lane = _lane_symbol(spec, arg)
-    lanes = arg.device_size[-1]
-    order: list[sympy.Symbol] = []
-    extents: dict[sympy.Symbol, int] = {}
-    windows: dict[sympy.Symbol, int] = {}
-    fixed: list[tuple[int, int]] = []
+    def unsqueeze(self, dim: int) -> Access:
+        return replace(self, dims=(*self.dims[:dim], (), *self.dims[dim:]))
 
-    def add(symbol: sympy.Symbol, extent: int, window: int) -> None:
-        if symbol in extents:
-            raise BAD_SPEC(
-                found=f"{symbol} in two device dims of {label(spec, arg)}",
-                where=describe(spec),
-                expected="a symbol of its own for each device dim",
-                do="refine the iteration space, or copy the operand",
-            )
-        order.append(symbol)
-        extents[symbol] = extent
-        windows[symbol] = window
+    def squeeze(self, dims: Sequence[int]) -> Access:
+        """Drop those of ``dims`` that have size 1."""
+        drop = {dim for dim in dims if self.shape[dim] == 1}
+        return replace(self, dims=tuple(terms for dim, terms in enumerate(self.dims) if dim not in drop))
 
-    for dim in reversed(range(len(arg.device_size) - 1)):
-        part, constant = split_coordinate(arg.device_coordinates[dim])
-        size = arg.device_size[dim]
-        match part:
-            case None:
-                fixed.append((size, constant))
-            case sympy.Symbol() if part != lane:
-                add(part, size, constant)
-            case sympy.floor() if lane is not None and part.args[0] * lanes == lane:
-                add(lane, size * lanes, constant * lanes)
-            case _:
-                raise BAD_COORDINATE(
-                    coordinate=arg.device_coordinates[dim],
-                    dim=dim,
-                    tensor=label(spec, arg),
-                    where=describe(spec),
-                    lanes=lanes,
-                )
-
-    selected = [entry for entry in fixed if entry[0] > 1]
-    if lane is not None and lane not in extents:
-        # The tile is no wider than a stick, so that no coordinate is left where its whole sticks are counted.
-        size, constant = selected.pop(0) if len(selected) == 1 else (1, 0)
-        order.insert(0, lane)
-        extents[lane], windows[lane] = size * lanes, constant * lanes
-    if selected:
-        raise BAD_SPEC(
-            found=f"a device dim of size {selected[0][0]} of {label(spec, arg)} without a symbol",
-            where=describe(spec),
-            expected="a symbol (of range 1 at least) for each device dim larger than 1",
-            do="keep the symbol of a dim that is selected",
+    def expand(self, shape: Sequence[int]) -> Access:
+        """Broadcast size-1 dims, and new leading ones, to ``shape``; -1 keeps a size."""
+        lead = len(shape) - len(self.dims)
+        padded = ((),) * lead + self.dims
+        own = (1,) * lead + self.shape
+        dims = tuple(
+            (Term(size),) if have == 1 and size not in (1, -1) else terms
+            for terms, have, size in zip(padded, own, shape, strict=True)
         )
-    return Access(tuple(order), lane, extents, windows)
+        return replace(self, dims=dims)
 
-
-def _lane_symbol(spec: OpSpec, arg: TensorArg) -> sympy.Symbol | None:
-    """The symbol that runs over the lanes: ``Mod(c, lanes)``, or ``c`` alone if its range fits in one stick."""
-    lanes = arg.device_size[-1]
-    part, constant = split_coordinate(arg.device_coordinates[-1])
-    match part:
-        case None if constant == 0:
+    def narrow(self, dim: int, start: int, length: int, step: int = 1) -> Access | None:
+        """``length`` indices of one dim, from ``start`` on, ``step`` apart."""
+        found = cut(self.dims[dim], start, length, step)
+        if found is None:
             return None
-        case sympy.Symbol() if constant == 0 and int(spec.iteration_space[part][0]) <= lanes:
-            return part
-        case sympy.Mod() if constant == 0 and isinstance(part.args[0], sympy.Symbol) and part.args[1] == lanes:
-            return part.args[0]
-    raise SUB_STICK(
-        coordinate=arg.device_coordinates[-1], tensor=label(spec, arg), where=describe(spec), lanes=lanes
-    )
+        terms, moves = found
+        return self._with_dim(dim, terms)._moved(moves)
 
+    def select(self, dim: int, index: int) -> Access:
+        """One index of a dim, which is dropped."""
+        found = cut(self.dims[dim], index, 1)
+        assert found is not None, "one index is always within one digit"
+        return replace(self._moved(found[1]), dims=(*self.dims[:dim], *self.dims[dim + 1 :]))
 
-def padded_extent(spec: OpSpec, symbol: sympy.Symbol, lanes: int) -> int:
-    """Range of ``symbol``, rounded up to whole sticks of ``lanes``."""
-    return round_up(int(spec.iteration_space[symbol][0]), lanes)
+    def reshape(self, shape: Sequence[int]) -> Access | None:
+        """The same elements in the same order with other dims; None where the digits do not nest."""
+        groups = regroup([term for terms in self.dims for term in terms], shape)
+        return None if groups is None else replace(self, dims=groups)
 
+    def window(
+        self, dim: int, factors: Sequence[int], axis: int, start: int, tile: int, loop: Loop | None
+    ) -> Access | None:
+        """The tile that one trip sees: ``unflatten(dim, factors).narrow(dim + axis, start + trip * tile, tile)``,
+        with the factors merged again. ``loop`` is None for a phase of one trip.
+        """
+        groups = regroup(self.dims[dim], factors)
+        found = None if groups is None else cut(groups[axis], start, tile)
+        if groups is None or found is None:
+            return None
+        terms, moves = found
+        step: Moves = ()
+        if loop is not None and loop.count > 1:
+            moving = advance(groups[axis], start, tile, loop.count)
+            if moving is None:
+                return None
+            digit, step = moving
+            tagged = replace(terms[digit], levels=terms[digit].levels | {loop})
+            terms = (*terms[:digit], tagged, *terms[digit + 1 :])
+        merged = tuple(term for group in (*groups[:axis], terms, *groups[axis + 1 :]) for term in group)
+        tiled = self._with_dim(dim, merged)._moved(moves)
+        return tiled if loop is None else tiled._advancing(loop, step)
 
-def describe(spec: OpSpec, path: str = "") -> str:
-    """``op 'add' (loop 0 / loop 1), from %add in model.py:12``: how messages name an op."""
-    text = f"op {spec.op!r}"
-    text += f" ({path})" if path else ""
-    return f"{text}, from {spec.origin}" if spec.origin else text
+    def last_trip(self, loop: Loop) -> Access:
+        """The value that is left behind when ``loop`` has ended."""
+        steps = dict(self.advance).get(loop)
+        rest = tuple(entry for entry in self.advance if entry[0] is not loop)
+        if steps is None:
+            return self
+        offset = tuple(at + step * (loop.count - 1) for at, step in zip(self.offset, steps, strict=True))
+        return replace(self, offset=offset, advance=rest)
 
+    def _with_dim(self, dim: int, terms: Terms) -> Access:
+        return replace(self, dims=(*self.dims[:dim], terms, *self.dims[dim + 1 :]))
 
-def label(spec: OpSpec, arg: TensorArg) -> str:
-    """How messages name a tensor of an op."""
-    position = next((index for index, other in enumerate(spec.args) if other is arg), 0)
-    role = "input" if arg.is_input else "output"
-    return f"{role} {position}" + (f" ({arg.name})" if arg.name else "")
+    def _moved(self, moves: Moves) -> Access:
+        offset = list(self.offset)
+        for dim, elements in moves:
+            offset[dim] += elements
+        return replace(self, offset=tuple(offset))
+
+    def _advancing(self, loop: Loop, moves: Moves) -> Access:
+        steps = [0] * len(self.offset)
+        for dim, elements in moves:
+            steps[dim] += elements
+        return replace(self, advance=(*self.advance, (loop, tuple(steps)))) if any(steps) else self

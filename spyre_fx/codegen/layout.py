@@ -58,6 +58,11 @@ def device_format(dtype: torch.dtype) -> str:
     return _FORMATS[dtype]
 
 
+def has_format(dtype: torch.dtype) -> bool:
+    """Whether the device stores tensors of a host dtype."""
+    return dtype in _FORMATS
+
+
 def word_bytes(data_format: str) -> int:
     """Bytes of one element in the device format ``data_format``."""
     if data_format not in _WORD_BYTES:
@@ -188,6 +193,20 @@ def device_strides(device_size: Sequence[int]) -> tuple[int, ...]:
 def size_bytes(device_size: Sequence[int], data_format: str) -> int:
     """Bytes of a buffer, padding included: always whole sticks."""
     return math.prod(device_size) * word_bytes(data_format)
+
+
+def steps_of(device_size: Sequence[int], elements: int) -> tuple[int, ...]:
+    """A move of ``elements`` as a step along each device dim; none along a dim of size 1, which has nowhere to go.
+
+    >>> steps_of((64, 1024, 64), 2 * 65536 + 3 * 64)
+    (2, 3, 0)
+    """
+    steps: list[int] = []
+    for size, stride in zip(device_size, device_strides(device_size), strict=True):
+        step = 0 if size == 1 else elements // stride
+        steps.append(step)
+        elements -= step * stride
+    return tuple(steps)
 
 
 def evaluate(coordinate: sympy.Expr, values: Mapping[sympy.Symbol, int]) -> int:

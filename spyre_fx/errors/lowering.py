@@ -14,3 +14,53 @@ BAD_DIM_ORDER = Template(
     "a permutation of the dims, with -1 behind it for a sparse tensor",
     "report this graph",
 )
+UNKNOWN_MODULE = Template(
+    LoweringError, "a call of a {kind}", "ATen ops and counted loops only", "capture the graph so that modules are inlined"
+)
+NO_CALL = Template(LoweringError, "a {op} node", "call_function and call_module nodes", "capture the graph as ATen ops")
+SYMBOLIC_SIZE = Template(
+    LoweringError, "the symbolic size {size}", "sizes that are known", "capture the graph with static shapes"
+)
+EMPTY_TENSOR = Template(
+    LoweringError, "an empty tensor of shape {shape}", "at least one element", "leave the op out of the graph"
+)
+SUB_STICK_WINDOW = Template(
+    LoweringError,
+    "{op} ({origin}) reads or writes {name} {shape} in windows that are {step} elements apart along dim {dim}, inside a "
+    "stick of {lanes}",
+    "windows, tiles and heads of whole sticks along the dim that fills the sticks",
+    "tile that dim by a multiple of {lanes}, or tile another dim",
+)
+NO_STICK = Template(
+    LoweringError,
+    "{op} ({origin}) for which no dim can fill the sticks of all its tensors",
+    "one dim that all of them step through element by element",
+    "copy the operand to the wanted order first, or run the op outside the loop",
+)
+SPAN = Template(
+    LoweringError,
+    "{op} ({origin}) of which one core would address more than {limit} bytes of {name}",
+    "a work division that cuts the tensor into spans within the limit",
+    "tile the op",
+)
+SEGMENT = Template(
+    LoweringError, "{name} of {size} bytes", "at most {limit} bytes, one HBM segment", "tile the ops that make it"
+)
+HBM_FULL = Template(
+    LoweringError, "{size} bytes of buffers", "at most {limit} bytes of HBM", "tile more, so that fewer values are whole"
+)
+WINDOW_CARRIES = Template(
+    LoweringError,
+    "{op} ({origin}), which reads a window of {name} {shape} whose indices carry from one dim into the next",
+    "windows that fall on whole rows of the dims they are viewed as",
+    "copy the slice (`.clone()` before the view) or slice after the view",
+)
+NO_SHAPE = Template(
+    LoweringError, "an input without a recorded value", '`meta["val"]` on every node', "capture the graph with examples"
+)
+NUMBER_RESULT = Template(
+    LoweringError,
+    "an op that makes a {kind} out of tensor data",
+    "results that are tensors",
+    "keep the number out of the graph, or pass it in",
+)

@@ -1,0 +1,315 @@
+"""Emits device ops: what the rules of ``decompose`` are written with.
+
+A value is an ``Access``, a ``Known`` tensor (nothing in it depends on an input) or a ``HostOnly`` one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from spyre_fx.codegen.access import Access, Buffer, Role
+from spyre_fx.codegen.alias import resolve
+from spyre_fx.codegen.device_ops import OpKind
+from spyre_fx.codegen.terms import NO_LOOPS, Loop, Terms, align, refine
+from spyre_fx.codegen.tree import Operation, Statement
+from spyre_fx.errors.location import source_line
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A tensor that is known when the graph is lowered."""
+
+    tensor: torch.Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tensor.dtype
+
+
+@dataclass(frozen=True)
+class HostOnly:
+    """A tensor that never reaches the device, since its dtype has no format there."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+Tensor = Access | Known | HostOnly
+Number = int | float | bool
+
+FLOATS = frozenset({torch.float16, torch.float32})
+
+
+class Builder:
+    """Where the ops of one graph are collected. ``block`` is the list that grows; loops replace it for a while."""
+
+    def __init__(self) -> None:
+        self.block: list[Statement] = []
+        self.aliases: dict[Buffer, Access] = {}
+        self.constants: dict[Buffer, torch.Tensor] = {}
+        self.created: list[Buffer] = []
+        self.running: set[Buffer] = set()
+        """Buffers of values that are carried from trip to trip."""
+        self.node: fx.Node | None = None
+        self._names: Counter[str] = Counter()
+        self._scalars: dict[tuple[str, torch.dtype], Buffer] = {}
+        self._tensors: dict[int, tuple[torch.Tensor, Buffer]] = {}
+
+    # What the current node says.
+
+    @property
+    def out(self) -> Any:
+        """``meta["val"]`` of the node that is being lowered."""
+        assert self.node is not None
+        return self.node.meta["val"]
+
+    @property
+    def origin(self) -> str:
+        if self.node is None:
+            return ""
+        line = source_line(self.node)
+        return f"%{self.node.name}" + (f" at {line}" if line else "")
+
+    # Buffers.
+
+    def buffer(self, name: str, shape: Sequence[int], dtype: torch.dtype, role: Role = "internal") -> Buffer:
+        """A buffer with the dims of a host tensor."""
+        made = Buffer(self.unique(name), tuple(shape), dtype, role)
+        self.created.append(made)
+        return made
+
+    def unique(self, name: str) -> str:
+        """``name``, with a number behind it from the second time on."""
+        self._names[name] += 1
+        return name if self._names[name] == 1 else f"{name}_{self._names[name] - 1}"
+
+    def access(self, value: Tensor) -> Access:
+        """``value`` in device memory; a known one becomes a constant."""
+        match value:
+            case Access():
+                return value
+            case Known(tensor=tensor):
+                return self._constant(tensor)
+        raise TypeError(f"{value} has no device form")
+
+    def scalar(self, number: Number, dtype: torch.dtype) -> Access:
+        """A 0-d constant."""
+        tensor = torch.tensor(number, dtype=dtype)
+        key = (repr(tensor.item()), dtype)
+        if key not in self._scalars:
+            made = Buffer(self.unique("scalar"), (), dtype, "constant")
+            self.constants[made] = tensor
+            self._scalars[key] = made
+        return self._scalars[key].whole()
+
+    def _constant(self, tensor: torch.Tensor) -> Access:
+        """A constant that holds each distinct element of a broadcast tensor once."""
+        spread = [dim for dim in range(tensor.dim()) if tensor.stride(dim) == 0 and tensor.shape[dim] > 1]
+        compact = tensor
+        for dim in spread:
+            compact = compact.narrow(dim, 0, 1)
+        if compact.numel() == 1:
+            return self.scalar(compact.item(), tensor.dtype).expand(tensor.shape)
+        if id(tensor) not in self._tensors:
+            made = Buffer(self.unique("constant"), tuple(compact.shape), tensor.dtype, "constant")
+            self.constants[made] = compact.contiguous()
+            self._tensors[id(tensor)] = (tensor, made)
+        return self._tensors[id(tensor)][1].whole().expand(tensor.shape)
+
+    # Ops.
+
+    def pointwise(self, op: str, operands: Sequence[Tensor | Number], dtype: torch.dtype, **info: Any) -> Access:
+        """``op`` over broadcast operands. A number becomes a 0-d constant: in the dtype of the op where that holds it
+        exactly, else in float32, as eager has it in the registers.
+        """
+        tensors = [operand for operand in operands if not isinstance(operand, (int, float))]
+        shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+        computed = tensors[-1].dtype
+        inputs = [
+            self.scalar(operand, scalar_dtype(operand, computed)).expand(shape)
+            if isinstance(operand, (int, float))
+            else self.access(operand).expand(shape)
+            for operand in operands
+        ]
+        return self.emit(op, OpKind.POINTWISE, shape, inputs, dtype, **info)
+
+    def reduce(self, op: str, x: Tensor, dims: Sequence[int], keepdim: bool, dtype: torch.dtype, **info: Any) -> Access:
+        """``op`` over ``dims`` of x; ``nonstick`` is added to its name once layouts are known."""
+        source = self.access(x)
+        reduced = sorted(dim % max(1, len(source.dims)) for dim in dims)
+        rest = [dim for dim in range(len(source.dims)) if dim not in reduced]
+        moved = self._spread_out(source, reduced).permute([*rest, *reduced])
+        result = self.emit(op, OpKind.REDUCTION, moved.shape, [moved], dtype, kept=len(rest), **info)
+        for dim in reduced if keepdim else ():
+            result = result.unsqueeze(dim)
+        return result
+
+    def matmul(self, x: Tensor, y: Tensor, dtype: torch.dtype) -> Access:
+        """``[..., M, K] @ [..., K, N]``, leading dims broadcast."""
+        a = self._spread_out(self.access(x), [len(x.shape) - 1])
+        b = self._spread_out(self.access(y), [len(y.shape) - 2])
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        if a.shape[-1] == 1:
+            full = (*batch, a.shape[-2], b.shape[-1])
+            return self.pointwise("mul", [a.expand(full), b.expand(full)], dtype)
+        a_batch = a.expand((*batch, *a.shape[-2:])).dims[:-2]
+        b_batch = b.expand((*batch, *b.shape[-2:])).dims[:-2]
+        extents = (*batch, a.shape[-2], b.shape[-1], a.shape[-1])
+        left = Access(a.buffer, (*a_batch, a.dims[-2], (), a.dims[-1]), a.offset, a.advance)
+        right = Access(b.buffer, (*b_batch, (), b.dims[-1], b.dims[-2]), b.offset, b.advance)
+        return self.emit("batchmatmul", OpKind.MATMUL, extents, [left, right], dtype, kept=len(extents) - 1)
+
+    def _spread_out(self, x: Access, dims: Sequence[int]) -> Access:
+        """x, copied if one of ``dims``, over which it is about to be reduced, is broadcast."""
+        broadcast = any(term.dim < 0 and term.extent > 1 for dim in dims for term in x.dims[dim])
+        return self.copy(x) if broadcast else x
+
+    def copy(self, x: Tensor) -> Access:
+        """A fresh copy."""
+        source = self.access(x)
+        return self.emit("identity", OpKind.POINTWISE, source.shape, [source], source.dtype)
+
+    def copy_into(self, x: Tensor, destination: Access) -> None:
+        """Write ``x`` to where ``destination`` is."""
+        source = self.access(x).expand(destination.shape)
+        for terms, targets in zip(source.dims, destination.dims, strict=True):
+            if refine([_factors(terms), _factors(targets)]) is None:
+                source = self.flat_copy(source, [source.shape])
+                break
+        self.block.append(
+            Operation(
+                "identity",
+                OpKind.POINTWISE,
+                source.shape,
+                len(source.shape),
+                (source,),
+                destination,
+                origin=self.origin,
+            )
+        )
+
+    def flat_copy(self, x: Tensor, shapes: Sequence[Sequence[int]]) -> Access:
+        """A copy of x whose buffer keeps dims in one piece that any of ``shapes`` (same elements) draws together."""
+        source = self.access(x)
+        sizes = _common_sizes([source.shape, *shapes])
+        made = self.buffer(self._op_name("identity"), sizes, source.dtype)
+        destination = made.whole().reshape(source.shape)
+        assert destination is not None, "whole dims split anywhere"
+        self.copy_into(source, destination)
+        return made.whole()
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Access:
+        """x with other dims, copied where its digits do not nest in them."""
+        source = self.access(x)
+        found = source.reshape(shape)
+        if found is None:
+            found = self.flat_copy(source, [shape]).reshape(shape)
+        assert found is not None, "a flat copy reshapes"
+        return found
+
+    def emit(
+        self,
+        op: str,
+        kind: OpKind,
+        extents: Sequence[int],
+        inputs: Sequence[Access],
+        dtype: torch.dtype,
+        kept: int | None = None,
+        **info: Any,
+    ) -> Access:
+        """Append one op with a fresh output and give the output."""
+        extents, kept = tuple(extents), len(extents) if kept is None else kept
+        nested = self._nested(extents, inputs)
+        digits = [_common_digits([access.dims[dim] for access in nested], size) for dim, size in enumerate(extents)]
+        output = self._fresh(self._op_name(op), digits[:kept], dtype)
+        target = Access(output.buffer, (*output.dims, *((),) * (len(extents) - kept)), output.offset)
+        operation = Operation(op, kind, extents, kept, tuple(nested), target, info, self.origin)
+        self.block.append(operation)
+        return output
+
+    def _fresh(self, name: str, dims: Sequence[Sequence[tuple[int, frozenset[Loop]]]], dtype: torch.dtype) -> Access:
+        flat = [digit for digits in dims for digit in digits]
+        ends = [sum(len(digits) for digits in dims[:position]) for position in range(len(dims) + 1)]
+        groups = tuple(tuple(range(start, end)) for start, end in itertools.pairwise(ends))
+        shape = tuple(extent for extent, _ in flat)
+        made = Buffer(self.unique(name), shape, dtype, "internal", groups, tuple(levels for _, levels in flat))
+        self.created.append(made)
+        return made.whole()
+
+    def _nested(self, extents: Sequence[int], inputs: Iterable[Access]) -> list[Access]:
+        """The inputs, those copied whose digits do not nest with the ones before."""
+        result: list[Access] = []
+        for access in inputs:
+            fits = all(
+                refine([_factors(other.dims[dim]) for other in (*result, access) if _indexed(other.dims[dim])])
+                is not None
+                for dim in range(len(extents))
+            )
+            result.append(access if fits else self._plain_copy(access))
+        return result
+
+    def _plain_copy(self, access: Access) -> Access:
+        """A copy with one digit per dim; dims that the tensor lacks stay so."""
+        present = [dim for dim, terms in enumerate(access.dims) if _indexed(terms)]
+        source = Access(access.buffer, tuple(access.dims[dim] for dim in present), access.offset, access.advance)
+        copied = self.flat_copy(source, [source.shape])
+        dims = dict(zip(present, copied.dims, strict=True))
+        all_dims = tuple(dims.get(dim, terms) for dim, terms in enumerate(access.dims))
+        return Access(copied.buffer, all_dims, copied.offset)
+
+    def _op_name(self, op: str) -> str:
+        return op if self.node is None else self.node.name
+
+    def resolved(self, value: Access) -> Access:
+        """``value`` in terms of buffers that are no part of another."""
+        found = resolve(value, self.aliases)
+        assert found is not None, "aliases are checked when they are made"
+        return found
+
+
+def scalar_dtype(number: Number, dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which a number meets tensors of ``dtype``."""
+    if dtype == torch.float16 and not math.isnan(number) and torch.tensor(number, dtype=dtype).item() != number:
+        return torch.float32
+    return dtype
+
+
+def _factors(terms: Terms) -> list[int]:
+    return [term.extent for term in terms]
+
+
+def _indexed(terms: Terms) -> bool:
+    return any(term.dim >= 0 for term in terms)
+
+
+def _common_digits(dims: Sequence[Terms], size: int) -> list[tuple[int, frozenset[Loop]]]:
+    """The digits of one dim of an op, from those of its inputs, with the loops that cut them."""
+    indexed = [terms for terms in dims if _indexed(terms)]
+    if not indexed:
+        return [(size, NO_LOOPS)] if size > 1 else []
+    factors = refine([_factors(terms) for terms in indexed])
+    assert factors is not None, "inputs that do not nest are copied"
+    aligned: list[Terms] = [align(terms, factors) for terms in indexed]
+    return [
+        (extent, frozenset().union(*(terms[position].levels for terms in aligned)))
+        for position, extent in enumerate(factors)
+    ]
+
+
+def _common_sizes(shapes: Sequence[Sequence[int]]) -> list[int]:
+    """The finest sizes at whose borders all shapes have a border."""
+    borders = [{math.prod(shape[position:]) for position in range(len(shape) + 1)} for shape in shapes]
+    places = sorted(set.intersection(*borders), reverse=True)
+    return [outer // inner for outer, inner in itertools.pairwise(places)]

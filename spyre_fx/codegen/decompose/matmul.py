@@ -1,0 +1,75 @@
+"""Matrix products: one ``batchmatmul``, and an addition where the op has a bias."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spyre_fx.codegen.builder import FLOATS, Access, Builder, Number, Tensor
+from spyre_fx.codegen.decompose.table import lowers
+
+aten = torch.ops.aten
+
+
+def product(b: Builder, x: Tensor, y: Tensor) -> Access | None:
+    """``x @ y`` for tensors of at least two dims and one float dtype."""
+    if x.dtype != y.dtype or x.dtype not in FLOATS:
+        return None
+    return b.matmul(x, y, x.dtype)
+
+
+@lowers(aten.mm.default, aten.bmm.default)
+def mm(b: Builder, x: Tensor, y: Tensor) -> Any:
+    return product(b, x, y)
+
+
+@lowers(aten.mm.dtype, aten.bmm.dtype)
+def mm_dtype(b: Builder, x: Tensor, y: Tensor, dtype: torch.dtype) -> Any:
+    if x.dtype != y.dtype or x.dtype not in FLOATS or dtype not in FLOATS:
+        return None
+    return b.matmul(x, y, dtype)
+
+
+@lowers(aten.addmm.default, aten.baddbmm.default)
+def addmm(b: Builder, bias: Tensor, x: Tensor, y: Tensor, beta: Number = 1, alpha: Number = 1) -> Any:
+    found = product(b, x, y)
+    if found is None or bias.dtype != found.dtype:
+        return None
+    scaled = found if alpha == 1 else b.pointwise("mul", [found, float(alpha)], found.dtype)
+    if beta == 0:
+        return scaled
+    added = bias if beta == 1 else b.pointwise("mul", [bias, float(beta)], found.dtype)
+    return b.pointwise("add", [scaled, added], found.dtype)
+
+
+@lowers(aten.mv.default)
+def mv(b: Builder, x: Tensor, y: Tensor) -> Any:
+    found = product(b, x, b.access(y).unsqueeze(1))
+    return None if found is None else found.squeeze([1])
+
+
+@lowers(aten.dot.default, aten.vdot.default)
+def dot(b: Builder, x: Tensor, y: Tensor) -> Any:
+    found = product(b, b.access(x).unsqueeze(0), b.access(y).unsqueeze(1))
+    return None if found is None else found.squeeze([0, 1])
+
+
+@lowers(aten.matmul.default)
+def matmul(b: Builder, x: Tensor, y: Tensor) -> Any:
+    left, right = b.access(x), b.access(y)
+    if len(left.dims) == 1:
+        left = left.unsqueeze(0)
+    if len(right.dims) == 1:
+        right = right.unsqueeze(1)
+    found = product(b, left, right)
+    if found is None:
+        return None
+    rank = len(found.dims)
+    return found.squeeze([dim for dim, given in ((rank - 2, x), (rank - 1, y)) if len(given.shape) == 1])
+
+
+@lowers(aten.linear.default)
+def linear(b: Builder, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    found = product(b, x, b.access(weight).permute((1, 0)))
+    return found if found is None or bias is None else b.pointwise("add", [found, bias], found.dtype)

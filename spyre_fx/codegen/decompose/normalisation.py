@@ -1,0 +1,196 @@
+"""Softmax, the norms and attention, as the device ops that they are made of. Norms are computed in float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from spyre_fx.codegen.builder import FLOATS, Access, Builder, Known, Number, Tensor
+from spyre_fx.codegen.decompose.casts import cast
+from spyre_fx.codegen.decompose.matmul import product
+from spyre_fx.codegen.decompose.reductions import fp32, moments, reduce, scaling
+from spyre_fx.codegen.decompose.table import lowers
+
+aten = torch.ops.aten
+
+
+def softmax_of(b: Builder, x: Tensor, dim: int) -> Access:
+    """``exp(x - max) / sum(exp(x - max))`` in the dtype of x."""
+    top = reduce(b, "max", x, [dim], True)
+    powers = b.pointwise("exp", [b.pointwise("sub", [x, top], x.dtype)], x.dtype)
+    return b.pointwise("realdiv", [powers, reduce(b, "sum", powers, [dim], True)], x.dtype)
+
+
+@lowers(aten._softmax.default)
+def softmax(b: Builder, x: Tensor, dim: int, half_to_float: bool = False) -> Any:
+    ready = cast(b, x, b.out.dtype) if b.out.dtype in FLOATS and x.shape else None
+    return None if ready is None else softmax_of(b, ready, dim % len(x.shape))
+
+
+@lowers(aten._log_softmax.default)
+def log_softmax(b: Builder, x: Tensor, dim: int, half_to_float: bool = False) -> Any:
+    """In float32: the logarithm of a rounded sum would be off by more than the result's last bit."""
+    wide = cast(b, x, fp32) if b.out.dtype in FLOATS and x.shape else None
+    if wide is None:
+        return None
+    axis = dim % len(x.shape)
+    shifted = b.pointwise("sub", [wide, reduce(b, "max", wide, [axis], True)], fp32)
+    total = reduce(b, "sum", b.pointwise("exp", [shifted], fp32), [axis], True)
+    return cast(b, b.pointwise("sub", [shifted, b.pointwise("log", [total], fp32)], fp32), b.out.dtype)
+
+
+@lowers(aten._softmax_backward_data.default)
+def softmax_backward(b: Builder, grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Any:
+    if grad.dtype != y.dtype or dtype != y.dtype or dtype not in FLOATS:
+        return None
+    wide, out = cast(b, grad, fp32), cast(b, y, fp32)
+    assert wide is not None and out is not None, "a float has a cast to float32"
+    weighted = b.pointwise("mul", [wide, out], fp32)
+    total = reduce(b, "sum", weighted, [dim % len(y.shape)], True)
+    return cast(b, b.pointwise("sub", [weighted, b.pointwise("mul", [out, total], fp32)], fp32), dtype)
+
+
+def normalised(
+    b: Builder, x: Tensor, dims: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Access, Access, Access]:
+    """``(x - mean) * rstd * weight + bias`` with mean and rstd, all of float32 tensors; ``dims`` are kept."""
+    mean, distance, variance = moments(b, x, dims)
+    rstd = b.pointwise("rsqrt", [b.pointwise("add", [variance, eps], fp32)], fp32)
+    return _affine(b, b.pointwise("mul", [distance, rstd], fp32), weight, bias), mean, rstd
+
+
+def _affine(b: Builder, x: Access, weight: Tensor | None, bias: Tensor | None) -> Access:
+    x = x if weight is None else b.pointwise("mul", [x, weight], fp32)
+    return x if bias is None else b.pointwise("add", [x, bias], fp32)
+
+
+def _wide(b: Builder, *tensors: Tensor | None) -> list[Tensor | None] | None:
+    """The tensors in float32; None where one of them is no float tensor."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    if any(tensor.dtype not in FLOATS for tensor in given):
+        return None
+    return [None if tensor is None else cast(b, tensor, fp32) for tensor in tensors]
+
+
+@lowers(aten.native_layer_norm.default)
+def native_layer_norm(
+    b: Builder, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Any:
+    wide = _wide(b, x, weight, bias)
+    if wide is None or wide[0] is None:
+        return None
+    dims = range(len(x.shape) - len(shape), len(x.shape))
+    results = normalised(b, wide[0], dims, wide[1], wide[2], eps)
+    return tuple(cast(b, found, out.dtype) for found, out in zip(results, b.out, strict=True))
+
+
+@lowers(aten.layer_norm.default)
+def layer_norm(
+    b: Builder,
+    x: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Any:
+    wide = _wide(b, x, weight, bias)
+    if wide is None or wide[0] is None:
+        return None
+    dims = range(len(x.shape) - len(shape), len(x.shape))
+    return cast(b, normalised(b, wide[0], dims, wide[1], wide[2], eps)[0], x.dtype)
+
+
+@lowers(aten.native_group_norm.default)
+def native_group_norm(
+    b: Builder,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    batch: int,
+    channels: int,
+    size: int,
+    groups: int,
+    eps: float,
+) -> Any:
+    wide = _wide(b, x, weight, bias)
+    if wide is None or wide[0] is None:
+        return None
+    parts = b.reshape(wide[0], (batch, groups, channels // groups, size))
+    by_group = [
+        None if tensor is None else b.reshape(tensor, (1, groups, channels // groups, 1)) for tensor in wide[1:]
+    ]
+    y, mean, rstd = normalised(b, parts, (2, 3), by_group[0], by_group[1], eps)
+    results = (b.reshape(y, x.shape), b.reshape(mean, (batch, groups)), b.reshape(rstd, (batch, groups)))
+    return tuple(cast(b, found, out.dtype) for found, out in zip(results, b.out, strict=True))
+
+
+@lowers(aten._fused_rms_norm.default)
+def fused_rms_norm(b: Builder, x: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Any:
+    wide = _wide(b, x, weight)
+    if wide is None or wide[0] is None:
+        return None
+    dims = range(len(x.shape) - len(shape), len(x.shape))
+    least = torch.finfo(x.dtype).eps if eps is None else eps
+    squares = b.pointwise("mul", [wide[0], wide[0]], fp32)
+    power = reduce(b, "mean", squares, dims, True, **scaling(x, dims))
+    rstd = b.pointwise("rsqrt", [b.pointwise("add", [power, least], fp32)], fp32)
+    y = _affine(b, b.pointwise("mul", [wide[0], rstd], fp32), wide[1], None)
+    return tuple(cast(b, found, out.dtype) for found, out in zip((y, rstd), b.out, strict=True))
+
+
+@lowers(aten.scaled_dot_product_attention.default)
+def attention(
+    b: Builder,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    return None if dropout or enable_gqa else attend(b, q, k, v, mask, causal, scale)
+
+
+@lowers(aten._scaled_dot_product_flash_attention_for_cpu.default)
+def flash_attention(
+    b: Builder,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout: float = 0.0,
+    causal: bool = False,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Any:
+    """Only where nobody reads the second result, the logarithms of the sums."""
+    assert b.node is not None
+    others = [user for user in b.node.users if user.args[1] != 0 and user.users]
+    found = None if dropout or others else attend(b, q, k, v, attn_mask, causal, scale)
+    return None if found is None else (found, None)
+
+
+def attend(
+    b: Builder, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: Number | None
+) -> Access | None:
+    """``softmax(q @ k.T * scale + mask) @ v``."""
+    rank = len(q.shape)
+    flipped = b.access(k).permute((*range(rank - 2), rank - 1, rank - 2))
+    scores = product(b, q, flipped)
+    if scores is None:
+        return None
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = b.pointwise("mul", [scores, float(factor)], scores.dtype)
+    if causal:
+        lower = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        mask = Known(lower)
+    if mask is not None and mask.dtype == torch.bool:
+        scores = b.pointwise("where3", [mask, scores, b.scalar(-math.inf, scores.dtype)], scores.dtype)
+    elif mask is not None:
+        scores = b.pointwise("add", [scores, mask], scores.dtype)
+    return product(b, softmax_of(b, scores, rank - 1), v)

@@ -1,0 +1,351 @@
+"""Pointwise ops. Each is one device op where the device has it; what has several steps is computed in float32 and
+rounded once, so that results are bit-equal to eager.
+
+How eager takes a number that a half cannot hold: sums, differences and comparisons round it to a half first, products
+and quotients take it in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from spyre_fx.codegen.builder import FLOATS, Access, Builder, Known, Number, Tensor
+from spyre_fx.codegen.decompose.casts import cast, in_fp32
+from spyre_fx.codegen.decompose.table import Rule, lowers
+
+aten = torch.ops.aten
+Operand = Tensor | Number
+
+_UNARY = {
+    aten.neg.default: "neg",
+    aten.abs.default: "abs",
+    aten.reciprocal.default: "reciprocal",
+    aten.sqrt.default: "sqrt",
+    aten.rsqrt.default: "rsqrt",
+    aten.exp.default: "exp",
+    aten.log.default: "log",
+    aten.floor.default: "floor",
+    aten.tanh.default: "tanh",
+    aten.relu.default: "relufwd",
+    aten.sigmoid.default: "sigmoid",
+    aten.silu.default: "silu",
+}
+_COMPARISONS = {
+    aten.eq: "equal",
+    aten.ne: "notequal",
+    aten.gt: "greaterthan",
+    aten.ge: "greaterequal",
+    aten.lt: "lesserthan",
+    aten.le: "lesserequal",
+}
+
+
+def arithmetic(b: Builder, op: str, operands: Sequence[Operand], *, exact_numbers: bool = False, **info: Any) -> Any:
+    """``op`` in the dtype of the node's result, or None where that is no float dtype."""
+    dtype: torch.dtype = b.out.dtype
+    if dtype not in FLOATS:
+        return None
+    ready = [_operand(b, operand, dtype, exact_numbers) for operand in operands]
+    return None if any(operand is None for operand in ready) else b.pointwise(op, ready, dtype, **info)
+
+
+def _operand(b: Builder, operand: Operand, dtype: torch.dtype, exact: bool) -> Operand | None:
+    if isinstance(operand, Known) and operand.tensor.dim() == 0:
+        operand = operand.tensor.item()
+    if isinstance(operand, (int, float)):
+        return float(operand) if exact else float(torch.tensor(operand, dtype=dtype))
+    # A 0-d tensor takes part in its own precision, as a number does.
+    return operand if not operand.shape and operand.dtype in FLOATS else cast(b, operand, dtype)
+
+
+def _unary_rule(op: str) -> Rule:
+    return lambda b, x: arithmetic(b, op, [x])
+
+
+def _comparison_rule(op: str) -> Rule:
+    def compare(b: Builder, x: Tensor, y: Operand) -> Any:
+        dtype = result_dtype(x, y)
+        if dtype == torch.bool and op in ("equal", "notequal") and isinstance(y, (Access, Known)):
+            return b.pointwise(op, [x, y], torch.bool)
+        if dtype not in FLOATS:
+            return None
+        ready = [_operand(b, operand, dtype, False) for operand in (x, y)]
+        return None if any(operand is None for operand in ready) else b.pointwise(op, ready, torch.bool)
+
+    return compare
+
+
+for _target, _op in _UNARY.items():
+    lowers(_target)(_unary_rule(_op))
+for _packet, _op in _COMPARISONS.items():
+    lowers(_packet.Tensor, _packet.Scalar)(_comparison_rule(_op))
+
+
+def result_dtype(*operands: Operand) -> torch.dtype:
+    """What torch promotes the operands to."""
+    samples = [
+        operand if isinstance(operand, (int, float)) else torch.empty([1] * len(operand.shape), dtype=operand.dtype)
+        for operand in operands
+    ]
+    dtype = torch.result_type(samples[0], samples[-1])
+    for sample in samples[1:-1]:
+        dtype = torch.promote_types(dtype, torch.result_type(sample, samples[0]))
+    return dtype
+
+
+@lowers(aten.gelu.default)
+def gelu(b: Builder, x: Tensor, approximate: str = "none") -> Any:
+    constants = {"constants": {"geluTanh": 1.0}} if approximate == "tanh" else {}
+    return arithmetic(b, "gelufwd", [x], **constants)
+
+
+@lowers(aten.softplus.default)
+def softplus(b: Builder, x: Tensor, beta: float = 1, threshold: float = 20) -> Any:
+    return arithmetic(
+        b, "softplus", [x], constants={"softplusBeta": float(beta), "softplusThresh": float(threshold)}
+    )
+
+
+@lowers(aten.add.Tensor, aten.add.Scalar)
+def add(b: Builder, x: Operand, y: Operand, alpha: Number = 1) -> Any:
+    return arithmetic(b, "add", [x, y]) if alpha == 1 else _scaled(b, "add", x, y, alpha)
+
+
+@lowers(aten.sub.Tensor, aten.sub.Scalar)
+def sub(b: Builder, x: Operand, y: Operand, alpha: Number = 1) -> Any:
+    return arithmetic(b, "sub", [x, y]) if alpha == 1 else _scaled(b, "sub", x, y, alpha)
+
+
+@lowers(aten.rsub.Scalar, aten.rsub.Tensor)
+def rsub(b: Builder, x: Operand, y: Operand, alpha: Number = 1) -> Any:
+    return sub(b, y, x, alpha)
+
+
+def _scaled(b: Builder, op: str, x: Operand, y: Operand, alpha: Number) -> Any:
+    """``x +- alpha * y``, rounded once; alpha is rounded to the dtype of the op first."""
+    dtype = b.out.dtype
+    if dtype not in FLOATS or isinstance(y, (int, float)) or isinstance(x, (int, float)):
+        return arithmetic(b, op, [x, y * alpha]) if isinstance(y, (int, float)) else None
+    factor = float(torch.tensor(alpha, dtype=dtype))
+
+    def compute(x: Tensor, y: Tensor) -> Tensor:
+        return b.pointwise(op, [x, b.pointwise("mul", [y, factor], torch.float32)], torch.float32)
+
+    return in_fp32(b, [x, y], dtype, compute)
+
+
+@lowers(aten.mul.Tensor, aten.mul.Scalar)
+def mul(b: Builder, x: Operand, y: Operand) -> Any:
+    if b.out.dtype == torch.bool:
+        return logical_and(b, x, y)
+    return arithmetic(b, "mul", [x, y], exact_numbers=True)
+
+
+@lowers(aten.div.Tensor, aten.div.Scalar)
+def div(b: Builder, x: Operand, y: Operand) -> Any:
+    return arithmetic(b, "realdiv", [x, y], exact_numbers=True)
+
+
+@lowers(aten.maximum.default)
+def maximum(b: Builder, x: Tensor, y: Tensor) -> Any:
+    return arithmetic(b, "maximum", [x, y])
+
+
+@lowers(aten.minimum.default)
+def minimum(b: Builder, x: Tensor, y: Tensor) -> Any:
+    return arithmetic(b, "minimum", [x, y])
+
+
+@lowers(aten.clamp.default, aten.hardtanh.default)
+def clamp(b: Builder, x: Tensor, low: Number | None = None, high: Number | None = None) -> Any:
+    limits = {"clipMin": low, "clipMax": high}
+    if b.node is not None and b.node.target is aten.hardtanh.default:
+        limits = {"clipMin": -1 if low is None else low, "clipMax": 1 if high is None else high}
+    given = {name: float(value) for name, value in limits.items() if value is not None}
+    return arithmetic(b, "clip", [x], constants=given)
+
+
+@lowers(aten.clamp_min.default)
+def clamp_min(b: Builder, x: Tensor, low: Number) -> Any:
+    return arithmetic(b, "clip", [x], constants={"clipMin": float(low)})
+
+
+@lowers(aten.clamp_max.default)
+def clamp_max(b: Builder, x: Tensor, high: Number) -> Any:
+    return arithmetic(b, "clip", [x], constants={"clipMax": float(high)})
+
+
+@lowers(aten.square.default)
+def square(b: Builder, x: Tensor) -> Any:
+    return arithmetic(b, "mul", [x, x])
+
+
+@lowers(aten.pow.Tensor_Scalar)
+def power(b: Builder, x: Tensor, exponent: Number) -> Any:
+    dtype = b.out.dtype
+    match exponent:
+        case 1:
+            return x
+        case 2:
+            return arithmetic(b, "mul", [x, x])
+        case 3 if dtype in FLOATS:
+
+            def cube(x: Tensor) -> Tensor:
+                return b.pointwise("mul", [b.pointwise("mul", [x, x], torch.float32), x], torch.float32)
+
+            return in_fp32(b, [x], dtype, cube)
+        case 0.5:
+            return arithmetic(b, "sqrt", [x])
+        case -0.5:
+            return arithmetic(b, "rsqrt", [x])
+        case -1:
+            return arithmetic(b, "reciprocal", [x])
+    return None
+
+
+@lowers(aten.where.self)
+def where(b: Builder, condition: Tensor, x: Tensor, y: Tensor) -> Any:
+    return _select(b, condition, x, y)
+
+
+@lowers(aten.where.ScalarOther)
+def where_other(b: Builder, condition: Tensor, x: Tensor, y: Number) -> Any:
+    return _select(b, condition, x, y)
+
+
+@lowers(aten.where.ScalarSelf)
+def where_self(b: Builder, condition: Tensor, x: Number, y: Tensor) -> Any:
+    return _select(b, condition, x, y)
+
+
+@lowers(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def masked_fill(b: Builder, x: Tensor, mask: Tensor, value: Operand) -> Any:
+    return _select(b, mask, value, x)
+
+
+def _select(b: Builder, condition: Tensor, x: Operand, y: Operand) -> Any:
+    dtype = b.out.dtype
+    if condition.dtype != torch.bool or dtype not in FLOATS:
+        return None
+    ready = [_operand(b, operand, dtype, False) for operand in (x, y)]
+    if any(operand is None for operand in ready):
+        return None
+    numbers = [
+        b.scalar(operand, dtype) if isinstance(operand, (int, float)) else operand for operand in ready
+    ]
+    return b.pointwise("where3", [condition, *numbers], dtype)
+
+
+@lowers(aten.logical_and.default, aten.bitwise_and.Tensor)
+def logical_and(b: Builder, x: Tensor, y: Tensor) -> Any:
+    return _logic(b, "mul", x, y)
+
+
+@lowers(aten.logical_or.default, aten.bitwise_or.Tensor)
+def logical_or(b: Builder, x: Tensor, y: Tensor) -> Any:
+    return _logic(b, "maximum", x, y)
+
+
+@lowers(aten.logical_xor.default, aten.bitwise_xor.Tensor)
+def logical_xor(b: Builder, x: Tensor, y: Tensor) -> Any:
+    return _logic(b, "notequal", x, y)
+
+
+@lowers(aten.logical_not.default, aten.bitwise_not.default)
+def logical_not(b: Builder, x: Tensor) -> Any:
+    return b.pointwise("equal", [x, b.scalar(False, torch.bool)], torch.bool) if x.dtype == torch.bool else None
+
+
+def _logic(b: Builder, op: str, x: Operand, y: Operand) -> Any:
+    both = [operand for operand in (x, y) if isinstance(operand, (Access, Known)) and operand.dtype == torch.bool]
+    return b.pointwise(op, both, torch.bool) if len(both) == 2 else None
+
+
+@lowers(aten.addcmul.default)
+def addcmul(b: Builder, x: Tensor, y: Tensor, z: Tensor, value: Number = 1) -> Any:
+    return _add_scaled(b, "mul", x, y, z, value)
+
+
+@lowers(aten.addcdiv.default)
+def addcdiv(b: Builder, x: Tensor, y: Tensor, z: Tensor, value: Number = 1) -> Any:
+    return _add_scaled(b, "realdiv", x, y, z, value)
+
+
+def _add_scaled(b: Builder, op: str, x: Tensor, y: Tensor, z: Tensor, value: Number) -> Any:
+    if b.out.dtype not in FLOATS:
+        return None
+
+    def compute(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        scaled = y if value == 1 else b.pointwise("mul", [y, float(value)], torch.float32)
+        return b.pointwise("add", [x, b.pointwise(op, [scaled, z], torch.float32)], torch.float32)
+
+    return in_fp32(b, [x, y, z], b.out.dtype, compute)
+
+
+@lowers(aten.leaky_relu.default)
+def leaky_relu(b: Builder, x: Tensor, slope: Number = 0.01) -> Any:
+    scaled = arithmetic(b, "mul", [x, slope], exact_numbers=True)
+    positive = None if scaled is None else b.pointwise("greaterthan", [x, 0.0], torch.bool)
+    return None if positive is None else b.pointwise("where3", [positive, x, scaled], x.dtype)
+
+
+@lowers(aten.hardswish.default)
+def hardswish(b: Builder, x: Tensor) -> Any:
+    def compute(x: Tensor) -> Tensor:
+        gate = _hard_gate(b, x)
+        return b.pointwise("realdiv", [b.pointwise("mul", [x, gate], torch.float32), 6.0], torch.float32)
+
+    return in_fp32(b, [x], b.out.dtype, compute) if b.out.dtype in FLOATS else None
+
+
+@lowers(aten.hardsigmoid.default)
+def hardsigmoid(b: Builder, x: Tensor) -> Any:
+    def compute(x: Tensor) -> Tensor:
+        return b.pointwise("realdiv", [_hard_gate(b, x), 6.0], torch.float32)
+
+    return in_fp32(b, [x], b.out.dtype, compute) if b.out.dtype in FLOATS else None
+
+
+def _hard_gate(b: Builder, x: Tensor) -> Tensor:
+    shifted = b.pointwise("add", [x, 3.0], torch.float32)
+    return b.pointwise("clip", [shifted], torch.float32, constants={"clipMin": 0.0, "clipMax": 6.0})
+
+
+@lowers(aten._to_copy.default)
+def to_copy(b: Builder, x: Tensor, **options: Any) -> Any:
+    return cast(b, x, options.get("dtype") or x.dtype)
+
+
+@lowers(torch.ops.prims.convert_element_type.default)
+def convert_element_type(b: Builder, x: Tensor, dtype: torch.dtype) -> Any:
+    return cast(b, x, dtype)
+
+
+@lowers(aten.threshold_backward.default)
+def threshold_backward(b: Builder, grad: Tensor, x: Tensor, threshold: Number) -> Any:
+    if x.dtype not in FLOATS or grad.dtype != x.dtype:
+        return None
+    passes = b.pointwise("greaterthan", [x, float(threshold)], torch.bool)
+    return b.pointwise("where3", [passes, grad, b.scalar(0.0, x.dtype)], x.dtype)
+
+
+@lowers(aten.sigmoid_backward.default)
+def sigmoid_backward(b: Builder, grad: Tensor, y: Tensor) -> Any:
+    def compute(grad: Tensor, y: Tensor) -> Tensor:
+        rest = b.pointwise("sub", [b.scalar(1.0, torch.float32), y], torch.float32)
+        return b.pointwise("mul", [b.pointwise("mul", [grad, rest], torch.float32), y], torch.float32)
+
+    return in_fp32(b, [grad, y], b.out.dtype, compute) if b.out.dtype in FLOATS else None
+
+
+@lowers(aten.tanh_backward.default)
+def tanh_backward(b: Builder, grad: Tensor, y: Tensor) -> Any:
+    def compute(grad: Tensor, y: Tensor) -> Tensor:
+        squared = b.pointwise("mul", [y, y], torch.float32)
+        rest = b.pointwise("sub", [b.scalar(1.0, torch.float32), squared], torch.float32)
+        return b.pointwise("mul", [grad, rest], torch.float32)
+
+    return in_fp32(b, [grad, y], b.out.dtype, compute) if b.out.dtype in FLOATS else None

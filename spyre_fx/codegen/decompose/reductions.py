@@ -1,0 +1,169 @@
+"""Reductions. Sums accumulate in float32 inside one device op and are rounded once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from spyre_fx.codegen.builder import FLOATS, Access, Builder, Number, Tensor
+from spyre_fx.codegen.decompose.casts import cast, in_fp32
+from spyre_fx.codegen.decompose.table import lowers
+
+aten = torch.ops.aten
+fp32 = torch.float32
+
+
+def dims_of(x: Tensor, dims: Sequence[int] | int | None) -> list[int]:
+    """Dims as given by the user; none and an empty list mean all."""
+    if isinstance(dims, int):
+        dims = [dims]
+    rank = len(x.shape)
+    return sorted(dim % rank for dim in dims) if dims else list(range(rank))
+
+
+def _reduced(b: Builder, op: str, x: Tensor, dims: Any, keepdim: bool, **info: Any) -> Any:
+    """``op`` in the dtype of the node's result."""
+    if b.out.dtype not in FLOATS:
+        return None
+    ready = cast(b, x, b.out.dtype)
+    return None if ready is None else reduce(b, op, ready, dims_of(x, dims), keepdim, **info)
+
+
+def reduce(b: Builder, op: str, x: Tensor, dims: Sequence[int], keepdim: bool, **info: Any) -> Access:
+    """``op`` over ``dims``, in the dtype of x. Dims of size 1 are dropped or kept without an op."""
+    wide = [dim for dim in dims if x.shape[dim] > 1]
+    access = b.access(x)
+    found = b.reduce(op, access, wide, True, x.dtype, **info) if wide else access
+    return found if keepdim else found.squeeze(dims)
+
+
+@lowers(aten.sum.dim_IntList)
+def sum_dims(b: Builder, x: Tensor, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    return _reduced(b, "sum", x, dims, keepdim)
+
+
+@lowers(aten.sum.default)
+def sum_all(b: Builder, x: Tensor, dtype: Any = None) -> Any:
+    return _reduced(b, "sum", x, None, False)
+
+
+@lowers(aten.mean.dim)
+def mean_dims(b: Builder, x: Tensor, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    return _reduced(b, "mean", x, dims, keepdim, **scaling(x, dims_of(x, dims)))
+
+
+@lowers(aten.mean.default)
+def mean_all(b: Builder, x: Tensor, dtype: Any = None) -> Any:
+    return _reduced(b, "mean", x, None, False, **scaling(x, dims_of(x, None)))
+
+
+def scaling(x: Tensor, dims: Sequence[int], correction: Number = 0) -> dict[str, Any]:
+    """The constant by which a mean multiplies its sum."""
+    count = math.prod(x.shape[dim] for dim in dims) - correction
+    return {"constants": {"scaling_factor": 1.0 / count if count > 0 else math.nan}}
+
+
+@lowers(aten.amax.default)
+def amax(b: Builder, x: Tensor, dims: Any = (), keepdim: bool = False) -> Any:
+    return _reduced(b, "max", x, dims, keepdim)
+
+
+@lowers(aten.amin.default)
+def amin(b: Builder, x: Tensor, dims: Any = (), keepdim: bool = False) -> Any:
+    return _reduced(b, "min", x, dims, keepdim)
+
+
+@lowers(aten.max.default)
+def max_all(b: Builder, x: Tensor) -> Any:
+    return _reduced(b, "max", x, None, False)
+
+
+@lowers(aten.min.default)
+def min_all(b: Builder, x: Tensor) -> Any:
+    return _reduced(b, "min", x, None, False)
+
+
+@lowers(aten.any.default, aten.any.dim, aten.any.dims)
+def any_(b: Builder, x: Tensor, dims: Any = None, keepdim: bool = False) -> Any:
+    return reduce(b, "max", x, dims_of(x, dims), keepdim) if x.dtype == torch.bool else None
+
+
+@lowers(aten.all.default, aten.all.dim, aten.all.dims)
+def all_(b: Builder, x: Tensor, dims: Any = None, keepdim: bool = False) -> Any:
+    return reduce(b, "min", x, dims_of(x, dims), keepdim) if x.dtype == torch.bool else None
+
+
+def moments(b: Builder, x: Tensor, dims: Sequence[int], correction: Number = 0) -> tuple[Access, Access, Access]:
+    """Mean, distance from it and variance of a float32 tensor over ``dims``, which are kept.
+
+    The mean goes first, so that the squares that are added are small.
+    """
+    mean = reduce(b, "mean", x, dims, True, **scaling(x, dims))
+    distance = b.pointwise("sub", [x, mean], fp32)
+    squares = b.pointwise("mul", [distance, distance], fp32)
+    return mean, distance, reduce(b, "mean", squares, dims, True, **scaling(x, dims, correction))
+
+
+@lowers(aten.var.correction)
+def var(b: Builder, x: Tensor, dims: Any = None, correction: Number | None = None, keepdim: bool = False) -> Any:
+    return _spread(b, x, dims, correction, keepdim, root=False)
+
+
+@lowers(aten.std.correction)
+def std(b: Builder, x: Tensor, dims: Any = None, correction: Number | None = None, keepdim: bool = False) -> Any:
+    return _spread(b, x, dims, correction, keepdim, root=True)
+
+
+def _spread(b: Builder, x: Tensor, dims: Any, correction: Number | None, keepdim: bool, root: bool) -> Any:
+    axes = dims_of(x, dims)
+    if x.dtype not in FLOATS or math.prod(x.shape[dim] for dim in axes) == 1:
+        return None
+
+    def compute(x: Tensor) -> Tensor:
+        found = moments(b, x, axes, 1 if correction is None else correction)[2]
+        found = b.pointwise("sqrt", [found], fp32) if root else found
+        return found if keepdim else found.squeeze(axes)
+
+    return in_fp32(b, [x], x.dtype, compute)
+
+
+@lowers(aten.var_mean.correction)
+def var_mean(b: Builder, x: Tensor, dims: Any = None, correction: Number | None = None, keepdim: bool = False) -> Any:
+    axes = dims_of(x, dims)
+    wide = cast(b, x, fp32) if x.dtype in FLOATS else None
+    if wide is None or math.prod(x.shape[dim] for dim in axes) == 1:
+        return None
+    mean, _, variance = moments(b, wide, axes, 1 if correction is None else correction)
+    kept = [cast(b, value if keepdim else value.squeeze(axes), x.dtype) for value in (variance, mean)]
+    return tuple(kept)
+
+
+@lowers(aten.logsumexp.default)
+def logsumexp(b: Builder, x: Tensor, dims: Any, keepdim: bool = False) -> Any:
+    axes = dims_of(x, dims)
+
+    def compute(x: Tensor) -> Tensor:
+        top = reduce(b, "max", x, axes, True)
+        powers = b.pointwise("exp", [b.pointwise("sub", [x, top], fp32)], fp32)
+        total = b.pointwise("log", [reduce(b, "sum", powers, axes, True)], fp32)
+        found = b.pointwise("add", [total, top], fp32)
+        return found if keepdim else found.squeeze(axes)
+
+    return in_fp32(b, [x], x.dtype, compute) if x.dtype in FLOATS else None
+
+
+@lowers(aten.linalg_vector_norm.default)
+def vector_norm(
+    b: Builder, x: Tensor, order: Number = 2, dims: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
+    axes = dims_of(x, dims)
+
+    def compute(x: Tensor) -> Tensor:
+        squares = b.pointwise("mul", [x, x], fp32)
+        found = b.pointwise("sqrt", [reduce(b, "sum", squares, axes, True)], fp32)
+        return found if keepdim else found.squeeze(axes)
+
+    return in_fp32(b, [x], b.out.dtype, compute) if order == 2 and x.dtype in FLOATS else None

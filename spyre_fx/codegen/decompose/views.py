@@ -1,0 +1,194 @@
+"""Views as accesses, and the ops that join or pad tensors as copies into windows. A clone is the value itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from spyre_fx.codegen.builder import Access, Builder, Known, Number, Tensor
+from spyre_fx.codegen.decompose.table import lowers
+
+aten = torch.ops.aten
+
+
+def _wrap(dim: int, rank: int) -> int:
+    return dim % rank if rank else 0
+
+
+@lowers(
+    aten.clone.default,
+    aten.alias.default,
+    aten.detach.default,
+    aten.contiguous.default,
+    aten.lift_fresh_copy.default,
+    aten.lift_fresh.default,
+)
+def same(b: Builder, x: Tensor, **options: Any) -> Tensor:
+    return x
+
+
+@lowers(aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.view_copy.default)
+def reshape(b: Builder, x: Tensor, shape: Sequence[int]) -> Tensor:
+    wanted = tuple(shape)
+    if -1 in wanted:
+        rest = math.prod(size for size in wanted if size != -1)
+        wanted = tuple(math.prod(x.shape) // rest if size == -1 else size for size in wanted)
+    return b.reshape(x, wanted)
+
+
+@lowers(aten.unflatten.int)
+def unflatten(b: Builder, x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    at = _wrap(dim, len(x.shape))
+    known = math.prod(size for size in sizes if size != -1)
+    whole = [x.shape[at] // known if size == -1 else size for size in sizes]
+    return b.reshape(x, (*x.shape[:at], *whole, *x.shape[at + 1 :]))
+
+
+@lowers(aten.permute.default)
+def permute(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
+    access = b.access(x)
+    return access.permute([_wrap(dim, len(access.dims)) for dim in dims])
+
+
+@lowers(aten.transpose.int)
+def transpose(b: Builder, x: Tensor, first: int, second: int) -> Tensor:
+    access = b.access(x)
+    order = list(range(len(access.dims)))
+    if order:
+        first, second = _wrap(first, len(order)), _wrap(second, len(order))
+        order[first], order[second] = order[second], order[first]
+    return access.permute(order)
+
+
+@lowers(aten.t.default)
+def t(b: Builder, x: Tensor) -> Tensor:
+    return b.access(x).permute(tuple(reversed(range(len(x.shape)))))
+
+
+@lowers(aten.expand.default)
+def expand(b: Builder, x: Tensor, shape: Sequence[int], implicit: bool = False) -> Tensor:
+    if isinstance(x, Known):
+        return Known(x.tensor.expand(list(shape)))
+    return b.access(x).expand(shape)
+
+
+@lowers(aten.unsqueeze.default)
+def unsqueeze(b: Builder, x: Tensor, dim: int) -> Tensor:
+    return b.access(x).unsqueeze(_wrap(dim, len(x.shape) + 1))
+
+
+@lowers(aten.squeeze.default)
+def squeeze(b: Builder, x: Tensor) -> Tensor:
+    return b.access(x).squeeze(range(len(x.shape)))
+
+
+@lowers(aten.squeeze.dim)
+def squeeze_dim(b: Builder, x: Tensor, dim: int) -> Tensor:
+    return b.access(x).squeeze([_wrap(dim, len(x.shape))] if x.shape else [])
+
+
+@lowers(aten.squeeze.dims)
+def squeeze_dims(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
+    return b.access(x).squeeze([_wrap(dim, len(x.shape)) for dim in dims] if x.shape else [])
+
+
+@lowers(aten.select.int)
+def select(b: Builder, x: Tensor, dim: int, index: int) -> Tensor:
+    at = _wrap(dim, len(x.shape))
+    return b.access(x).select(at, index % x.shape[at])
+
+
+@lowers(aten.slice.Tensor)
+def slice_(b: Builder, x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+    at = _wrap(dim, len(x.shape))
+    first, last, step = slice(start, end, step).indices(x.shape[at])
+    return _narrow(b, x, at, first, len(range(first, last, step)), step)
+
+
+@lowers(aten.narrow.default)
+def narrow(b: Builder, x: Tensor, dim: int, start: int, length: int) -> Any:
+    at = _wrap(dim, len(x.shape))
+    return _narrow(b, x, at, start % max(1, x.shape[at]), length)
+
+
+def _narrow(b: Builder, x: Tensor, dim: int, start: int, length: int, step: int = 1) -> Access | None:
+    if length == 0:
+        return None
+    access = b.access(x)
+    found = access.narrow(dim, start, length, step)
+    if found is None:
+        found = b.flat_copy(access, [access.shape]).narrow(dim, start, length, step)
+    return found
+
+
+@lowers(aten.split.Tensor)
+def split(b: Builder, x: Tensor, size: int, dim: int = 0) -> Any:
+    at = _wrap(dim, len(x.shape))
+    extent = x.shape[at]
+    return tuple(_narrow(b, x, at, start, min(size, extent - start)) for start in range(0, extent, size))
+
+
+@lowers(aten.split_with_sizes.default)
+def split_with_sizes(b: Builder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> Any:
+    at = _wrap(dim, len(x.shape))
+    starts = [sum(sizes[:position]) for position in range(len(sizes))]
+    parts = tuple(_narrow(b, x, at, start, size) for start, size in zip(starts, sizes, strict=True))
+    return None if any(part is None for part in parts) else parts
+
+
+@lowers(aten.unbind.int)
+def unbind(b: Builder, x: Tensor, dim: int = 0) -> Any:
+    at = _wrap(dim, len(x.shape))
+    return tuple(b.access(x).select(at, index) for index in range(x.shape[at]))
+
+
+@lowers(aten.cat.default)
+def cat(b: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    if any(tensor.dtype != b.out.dtype for tensor in tensors):
+        return None
+    at = _wrap(dim, len(b.out.shape))
+    whole = b.buffer(b.node.name if b.node else "cat", b.out.shape, b.out.dtype).whole()
+    start = 0
+    for tensor in tensors:
+        window = whole.narrow(at, start, tensor.shape[at])
+        assert window is not None, "a whole dim can be cut anywhere"
+        b.copy_into(tensor, window)
+        start += tensor.shape[at]
+    return whole
+
+
+@lowers(aten.stack.default)
+def stack(b: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    at = _wrap(dim, len(b.out.shape))
+    return cat(b, [b.access(tensor).unsqueeze(at) for tensor in tensors], at)
+
+
+@lowers(aten.repeat.default)
+def repeat(b: Builder, x: Tensor, repeats: Sequence[int]) -> Any:
+    access = b.access(x)
+    for _ in range(len(repeats) - len(access.dims)):
+        access = access.unsqueeze(0)
+    sizes = access.shape
+    for dim in reversed(range(len(sizes))):
+        access = access.unsqueeze(dim)
+    pairs = [size for times, extent in zip(repeats, sizes, strict=True) for size in (times, extent)]
+    return b.reshape(access.expand(pairs), [times * extent for times, extent in zip(repeats, sizes, strict=True)])
+
+
+@lowers(aten.constant_pad_nd.default)
+def constant_pad_nd(b: Builder, x: Tensor, pad: Sequence[int], value: Number = 0) -> Any:
+    if any(amount < 0 for amount in pad):
+        return None
+    rank = len(x.shape)
+    whole = b.buffer(b.node.name if b.node else "pad", b.out.shape, b.out.dtype).whole()
+    b.copy_into(b.scalar(value, x.dtype).expand(b.out.shape), whole)
+    window: Access | None = whole
+    for position in range(len(pad) // 2):
+        dim = rank - 1 - position
+        window = None if window is None else window.narrow(dim, pad[2 * position], x.shape[dim])
+    assert window is not None, "a whole dim can be cut anywhere"
+    b.copy_into(x, window)
+    return whole

@@ -1,0 +1,241 @@
+"""A ``CountedLoop`` as loops of device ops: tiles become windows of the full buffers.
+
+    loop(x, acc)                        for t in trips:
+      body(x[t], acc) -> (y[t], acc')      y window t  = ops(x window t)
+                                           acc buffer  = ops(x window t, acc buffer)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from spyre_fx.codegen.access import Access, Buffer
+from spyre_fx.codegen.alias import compose, place_in, resolve
+from spyre_fx.codegen.builder import Builder, HostOnly, Known
+from spyre_fx.codegen.device_ops import OpKind
+from spyre_fx.codegen.terms import Loop, refine
+from spyre_fx.codegen.tree import LoopBlock, Operation, Statement, operations
+from spyre_fx.transforms.loop_structure import LoopStructure
+from spyre_fx.transforms.loop_types import Assembled, Carried, Last, Phase, Slice
+
+if TYPE_CHECKING:
+    from spyre_fx.codegen.walk import Walker
+
+
+def lower_loop(walker: Walker, module: LoopStructure, args: Sequence[Any], node: fx.Node) -> Any:
+    """The results of a loop (one value, or a tuple), or None if its body has an op that the device lacks."""
+    if any(isinstance(arg, HostOnly) for arg in args):
+        return None
+    builder, name = walker.builder, node.name
+    arguments = list(args)
+    results: list[Any] = []
+    for leaf, kind in zip(module.results, module.result_types, strict=True):
+        match leaf:
+            case Assembled():
+                results.append(builder.buffer(name, kind.shape, kind.dtype).whole())
+            case Carried(argument=position):
+                arguments[position] = _running(builder, arguments[position], node, position)
+                results.append(arguments[position])
+            case Last():
+                results.append(None)
+    for phase in module.phases:
+        builder.node = node
+        last = _lower_phase(walker, module, phase, arguments, results)
+        if last is None:
+            return None
+        ends = zip(module.results, results, last, strict=True)
+        results = [value if isinstance(leaf, Last) else result for leaf, result, value in ends]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _lower_phase(
+    walker: Walker, module: LoopStructure, phase: Phase, arguments: Sequence[Any], results: Sequence[Any]
+) -> list[Any] | None:
+    """Emit the trips of one phase; gives what each result of the body is after the last one."""
+    builder = walker.builder
+    loop = Loop(phase.trips, module.label) if phase.trips > 1 else None
+    tiles = [
+        _tile(builder, argument, cut, phase, loop) for argument, cut in zip(arguments, module.arguments, strict=True)
+    ]
+    outer, first = builder.block, len(builder.created)
+    scope: list[Statement] = []
+    builder.block = scope
+    values = walker.run(module.body(phase), tiles)
+    if values is not None:
+        values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
+        fresh = set(builder.created[first:])
+        _leave(builder, module, phase, loop, values, results, fresh)
+    builder.block = outer
+    if values is None:
+        return None
+    if loop is None:
+        outer.extend(scope)
+        return list(values)
+    outer.append(LoopBlock(loop, scope))
+    return [value.last_trip(loop) if isinstance(value, Access) else value for value in values]
+
+
+def _tile(builder: Builder, value: Any, cut: Slice | None, phase: Phase, loop: Loop | None) -> Any:
+    if cut is None or not isinstance(value, (Access, Known)):
+        return value
+    whole = builder.access(value)
+    where = (cut.dim, cut.factors, cut.axis, phase.start, phase.tile, loop)
+    found = whole.window(*where)
+    if found is None:
+        sizes = (*whole.shape[: cut.dim], *cut.factors, *whole.shape[cut.dim + 1 :])
+        found = builder.flat_copy(whole, [sizes]).reshape(whole.shape)
+        found = None if found is None else found.window(*where)
+    assert found is not None, "a flat copy can be cut at its digits"
+    return found
+
+
+def _leave(
+    builder: Builder,
+    module: LoopStructure,
+    phase: Phase,
+    loop: Loop | None,
+    values: Sequence[Any],
+    results: Sequence[Any],
+    fresh: set[Buffer],
+) -> None:
+    """Let the results of a body arrive where they are wanted."""
+    for leaf, value, result in zip(module.results, values, results, strict=True):
+        if isinstance(leaf, Assembled):
+            cut = leaf.slice
+            window = result.window(cut.dim, cut.factors, cut.axis, phase.start, phase.tile, loop)
+            deliver(builder, value, window, fresh)
+    carried = [
+        _Carry(value if isinstance(value, Access) else builder.access(value), result)
+        for leaf, value, result in zip(module.results, values, results, strict=True)
+        if isinstance(leaf, Carried)
+    ]
+    _carry(builder, carried, fresh)
+
+
+def deliver(builder: Builder, value: Any, destination: Access, fresh: set[Buffer], *, simple: bool = False) -> None:
+    """Make ``value`` arrive at ``destination``: by writing it there in the first place, else by a copy.
+
+    Args:
+        fresh: buffers that were made in the present scope, so that nothing outside it knows them.
+        simple: later reads are not known yet, so that a dim of the buffer must stay one digit.
+    """
+    source = builder.access(value)
+    place = _placeable(builder, source, destination, fresh)
+    if place is not None and simple and any(len(terms) > 1 for terms in place.dims):
+        place = None
+    if place is None:
+        builder.copy_into(source, destination)
+    else:
+        builder.aliases[source.buffer] = place
+
+
+def _placeable(builder: Builder, source: Access, destination: Access, fresh: set[Buffer]) -> Access | None:
+    """Where the buffer of ``source`` would lie; None if it cannot be moved there."""
+    buffer = source.buffer
+    movable = buffer in fresh and buffer.role == "internal"
+    if not movable or buffer in builder.aliases or buffer in builder.running:
+        return None
+    place = place_in(source, destination)
+    if place is None or not _still_nest(builder, {**builder.aliases, buffer: place}, buffer):
+        return None
+    return place
+
+
+def _still_nest(builder: Builder, aliases: dict[Buffer, Access], moved: Buffer) -> bool:
+    """Whether all ops of the scope that touch ``moved`` keep digits that nest."""
+    for operation in operations(builder.block):
+        touched = {access.buffer for access in operation.accesses}
+        chain = {buffer for buffer in touched if buffer in aliases}
+        if not chain:
+            continue
+        found = [resolve(access, aliases) for access in operation.accesses]
+        accesses = [access for access in found if access is not None]
+        if len(accesses) < len(found):
+            return False
+        for dim in range(len(operation.extents)):
+            indexed = [access.dims[dim] for access in accesses if any(term.dim >= 0 for term in access.dims[dim])]
+            digits = [[term.extent for term in terms] for terms in indexed]
+            if digits and refine(digits) is None:
+                return False
+    return True
+
+
+def _running(builder: Builder, value: Any, node: fx.Node, position: int) -> Access:
+    """The buffer of a carried value, filled with what it starts from.
+
+    The start value's own buffer is used where nobody else wants it any more.
+    """
+    source = builder.access(value)
+    argument = node.args[position]
+    owned = source.buffer in builder.running and source.covers_buffer and source.buffer not in builder.aliases
+    if owned and isinstance(argument, fx.Node) and argument.op != "get_attr" and len(argument.users) == 1:
+        return source
+    made = builder.copy(source)
+    builder.running.add(made.buffer)
+    return made
+
+
+@dataclass(frozen=True)
+class _Carry:
+    value: Access
+    """What the body returns."""
+    home: Access
+    """The running value."""
+
+    @property
+    def arrived(self) -> bool:
+        return self.value.buffer is self.home.buffer and self.value == self.home
+
+
+def _carry(builder: Builder, carried: Sequence[_Carry], fresh: set[Buffer]) -> None:
+    """Move next values to their homes, all at once: a home that another value still reads is saved first."""
+    homes = {carry.home.buffer for carry in carried}
+    moving = [carry for carry in carried if not carry.arrived]
+    exposed = {carry.value.buffer for carry in moving if carry.value.buffer in homes}
+    saved = [
+        _Carry(builder.copy(carry.value), carry.home) if carry.value.buffer in homes else carry for carry in moving
+    ]
+    late: list[_Carry] = []
+    for carry in saved:
+        place = None
+        if carry.home.buffer not in exposed:
+            place = _placeable(builder, carry.value, carry.home, fresh)
+        if place is not None and _in_place(builder, carry.value.buffer, place):
+            builder.aliases[carry.value.buffer] = place
+        else:
+            late.append(carry)
+    for carry in late:
+        builder.copy_into(carry.value, carry.home)
+
+
+def _in_place(builder: Builder, made: Buffer, place: Access) -> bool:
+    """Whether the op that makes ``made`` may write over the running value: nobody reads the old one afterwards, and
+    the op itself reads each element only where it then writes it.
+    """
+    home = place.buffer
+    writers = [s for s in builder.block if isinstance(s, Operation) and s.output.buffer is made]
+    if len(writers) != 1 or sum(op.output.buffer is made for op in operations(builder.block)) != 1:
+        return False
+    writer = writers[0]
+    seen = False
+    for operation in operations(builder.block):
+        if seen and any(_is_on(builder, access, home) for access in operation.inputs):
+            return False
+        seen = seen or operation is writer
+    target = compose(writer.output, place)
+    reads = [builder.resolved(access) for access in writer.inputs if _is_on(builder, access, home)]
+    same = all(target is not None and _positions(read) == _positions(target) for read in reads)
+    return same and (not reads or writer.kind is OpKind.POINTWISE)
+
+
+def _is_on(builder: Builder, access: Access, buffer: Buffer) -> bool:
+    return builder.resolved(access).buffer is buffer
+
+
+def _positions(access: Access) -> Any:
+    digits = tuple(tuple((t.extent, t.dim, t.step) for t in terms if t.extent > 1) for terms in access.dims)
+    return digits, access.offset, access.advance

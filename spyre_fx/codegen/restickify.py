@@ -1,0 +1,228 @@
+"""Moves values to other sticks where the ops around them disagree.
+
+    y = mm(a, b)     a: sticks on k, b: sticks on k    ->    b' = ReStickifyOpHBM(b); y = mm(a, b')
+
+The move stands before the outermost loop in which what it reads stays the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spyre_fx.codegen.access import Buffer
+from spyre_fx.codegen.builder import Builder
+from spyre_fx.codegen.device_ops import OpKind
+from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, nested, replaced
+from spyre_fx.codegen.layout import elements_per_stick
+from spyre_fx.codegen.sticks import SPARSE, Lanes, Layouts, choose, dim_for, lane_of, layout_for
+from spyre_fx.codegen.terms import Loop
+from spyre_fx.codegen.tree import HostCall
+from spyre_fx.errors.lowering import NO_STICK, SUB_STICK_WINDOW
+
+RESTICKIFY = "ReStickifyOpHBM"
+
+
+@dataclass
+class _Scope:
+    """One open block: the loop around it, the items so far, and the values moved to other sticks in it."""
+
+    loop: Loop | None
+    items: list[Item]
+    moved: dict[Any, Operand]
+
+
+class Restickifier:
+    """Rewrites a kernel tree so that the lanes of every op are as its rule wants them. Adds to ``layouts``."""
+
+    def __init__(self, builder: Builder, items: list[Item], layouts: Layouts) -> None:
+        self.builder = builder
+        self.layouts = layouts
+        self._scopes: list[_Scope] = []
+        self._writers: dict[Buffer, list[tuple[Loop, ...]]] = defaultdict(list)
+        self._variants: dict[tuple[Buffer, int], Buffer] = {}
+        for kernel, path in nested(items):
+            self._writers[kernel.output.buffer].append(path)
+
+    def run(self, items: list[Item]) -> list[Item]:
+        """The tree with moves in it."""
+        return self._block(items, None)
+
+    def _block(self, items: list[Item], loop: Loop | None) -> list[Item]:
+        scope = _Scope(loop, [], {})
+        self._scopes.append(scope)
+        for item in items:
+            match item:
+                case KernelLoop(loop=inner, body=body):
+                    scope.items.append(KernelLoop(inner, self._block(body, inner)))
+                case Kernel():
+                    self._kernel(item)
+                case HostCall():
+                    scope.items.append(item)
+        self._scopes.pop()
+        return scope.items
+
+    def _kernel(self, kernel: Kernel) -> None:
+        lanes = choose(kernel, self.layouts)
+        if lanes is None:
+            raise self._impossible(kernel)
+        if self._is_move(kernel):
+            self._scopes[-1].items.append(replace(kernel, op=RESTICKIFY))
+            return
+        beside = tuple(axis for axis, entry in enumerate(kernel.axes) if entry.reduced)
+        for position, wanted in enumerate(lanes.inputs):
+            moved = self._input(kernel, kernel.inputs[position], wanted, beside)
+            kernel = replaced(kernel, position, moved)
+        if lanes.swapped:
+            kernel = _transposed(kernel, lanes)
+        if kernel.kind is OpKind.REDUCTION:
+            stick = lanes.inputs[0]
+            inside = stick != SPARSE and kernel.axes[stick].reduced
+            kernel = kernel if inside else replace(kernel, op=f"{kernel.op}nonstick")
+        if lane_of(kernel.output, self.layouts[kernel.output.buffer]) == lanes.output:
+            self._scopes[-1].items.append(kernel)
+            return
+        temporary = self._fresh(kernel, kernel.output, lanes.output, ())
+        self._scopes[-1].items.append(replace(kernel, output=temporary))
+        self._scopes[-1].items.append(_move(kernel, temporary, kernel.output))
+
+    def _is_move(self, kernel: Kernel) -> bool:
+        """Whether the op is a copy between different sticks already."""
+        if kernel.op != "identity":
+            return False
+        (source,) = kernel.inputs
+        if source.buffer not in self.layouts or source.buffer.role in ("constant", "parameter"):
+            return False
+        found = lane_of(source, self.layouts[source.buffer])
+        target = lane_of(kernel.output, self.layouts[kernel.output.buffer])
+        if found is None or target is None or found == target:
+            return False
+        return target == SPARSE or target in source.axes
+
+    def _input(self, kernel: Kernel, operand: Operand, wanted: int, beside: Sequence[int]) -> Operand:
+        """``operand`` with ``wanted`` in its lanes."""
+        buffer = operand.buffer
+        if buffer.role in ("constant", "parameter"):
+            return self._variant(operand, wanted)
+        if lane_of(operand, self.layouts[buffer]) == wanted:
+            return operand
+        depth = self._depth(operand)
+        scope = self._scopes[depth]
+        key = (
+            buffer,
+            operand.offset,
+            operand.advance,
+            tuple((digit.dim, digit.step, kernel.axes[digit.axis].extent) for digit in operand.digits),
+            [digit.axis for digit in operand.digits].index(wanted) if wanted != SPARSE else SPARSE,
+        )
+        shared = len(self._writers[buffer]) <= 1
+        if shared and key in scope.moved:
+            return _renamed(scope.moved[key], operand)
+        moved = self._fresh(kernel, operand, wanted, beside)
+        scope.items.append(_move(kernel, operand, moved))
+        self._writers[moved.buffer].append(tuple(s.loop for s in self._scopes[1 : depth + 1] if s.loop is not None))
+        if shared:
+            scope.moved[key] = moved
+        return moved
+
+    def _depth(self, operand: Operand) -> int:
+        """How many loops a move of ``operand`` must stand in."""
+        path = [scope.loop for scope in self._scopes[1:]]
+        advancing = {loop for loop, _ in operand.advance}
+        depth = max((path.index(loop) + 1 for loop in advancing if loop in path), default=0)
+        for writer in self._writers[operand.buffer]:
+            shared = 0
+            for ours, theirs in zip(path, writer, strict=False):
+                if ours is not theirs:
+                    break
+                shared += 1
+            depth = max(depth, shared)
+        return depth
+
+    def _variant(self, operand: Operand, wanted: int) -> Operand:
+        """A constant laid out as it is wanted here: the host writes one copy per layout."""
+        buffer = operand.buffer
+        dim = dim_for(operand, wanted, elements_per_stick(buffer.dtype))
+        assert dim is not None, "a chosen lane has a dim"
+        if self.layouts[buffer].stick_dim == dim or lane_of(operand, self.layouts[buffer]) == wanted:
+            return operand
+        if (buffer, dim) not in self._variants:
+            made = Buffer(self.builder.unique(buffer.name), buffer.shape, buffer.dtype, buffer.role)
+            self.builder.constants[made] = self.builder.constants[buffer]
+            self.layouts[made] = layout_for(made, dim)
+            self._variants[buffer, dim] = made
+        return replace(operand, buffer=self._variants[buffer, dim])
+
+    def _fresh(self, kernel: Kernel, operand: Operand, wanted: int, beside: Sequence[int]) -> Operand:
+        """A buffer of its own for what ``operand`` holds, one dim per axis, with ``wanted`` in its lanes."""
+        axes = sorted(operand.axes)
+        made = Buffer(
+            self.builder.unique(operand.buffer.name),
+            tuple(kernel.axes[axis].extent for axis in axes),
+            operand.buffer.dtype,
+            "internal",
+            tuple((dim,) for dim in range(len(axes))),
+            tuple(kernel.axes[axis].levels for axis in axes),
+        )
+        stick = SPARSE if wanted == SPARSE else axes.index(wanted)
+        adjacent = [axes.index(axis) for axis in beside if axis in axes]
+        self.layouts[made] = layout_for(made, stick, adjacent if len(adjacent) > 1 else ())
+        return Operand(made, (0,) * len(axes), tuple(Digit(axis, dim, 1) for dim, axis in enumerate(axes)))
+
+    def _impossible(self, kernel: Kernel) -> Exception:
+        """Name the tensor that no stick fits."""
+        for operand in kernel.operands:
+            layout = self.layouts.get(operand.buffer)
+            if layout is None or layout.stick_dim < 0 or lane_of(operand, layout) is not None:
+                continue
+            dim = layout.stick_dim
+            moves = [operand.offset[dim], *(steps[dim] for _, steps in operand.advance)]
+            moves += [digit.step for digit in operand.along(dim) if digit.step != 1]
+            odd = next(step for step in moves if step % layout.lanes)
+            return SUB_STICK_WINDOW(
+                name=operand.buffer.name,
+                shape=list(operand.buffer.shape),
+                dim=dim,
+                step=odd,
+                lanes=layout.lanes,
+                op=kernel.op,
+                origin=kernel.origin,
+            )
+        return NO_STICK(op=kernel.op, origin=kernel.origin)
+
+
+def _move(kernel: Kernel, source: Operand, target: Operand) -> Kernel:
+    """The op that copies ``source`` to ``target``, over the axes that they have."""
+    axes = sorted(source.axes)
+    number = {axis: position for position, axis in enumerate(axes)}
+
+    def over(operand: Operand) -> Operand:
+        digits = tuple(replace(digit, axis=number[digit.axis]) for digit in operand.digits)
+        return replace(operand, digits=digits)
+
+    entries = tuple(Axis(kernel.axes[axis].extent, False, kernel.axes[axis].levels) for axis in axes)
+    return Kernel(RESTICKIFY, OpKind.POINTWISE, entries, (over(source),), over(target), {}, kernel.origin)
+
+
+def _renamed(moved: Operand, operand: Operand) -> Operand:
+    """A move made for another op, indexed by the axes of this one."""
+    digits = tuple(Digit(digit.axis, dim, 1) for dim, digit in enumerate(sorted(operand.digits, key=lambda d: d.axis)))
+    return replace(moved, digits=digits)
+
+
+def _transposed(kernel: Kernel, lanes: Lanes) -> Kernel:
+    """``C.T = B.T @ A.T``: the operands change places, and the generated axis goes last of the parallel ones."""
+    parallel = [axis for axis, entry in enumerate(kernel.axes) if not entry.reduced]
+    reduced = [axis for axis, entry in enumerate(kernel.axes) if entry.reduced]
+    order = [*(axis for axis in parallel if axis != lanes.output), lanes.output, *reduced]
+    order = [axis for axis in order if axis != SPARSE]
+    number = {axis: position for position, axis in enumerate(order)}
+
+    def over(operand: Operand) -> Operand:
+        return replace(operand, digits=tuple(replace(digit, axis=number[digit.axis]) for digit in operand.digits))
+
+    left, right = kernel.inputs
+    axes = tuple(kernel.axes[axis] for axis in order)
+    return replace(kernel, axes=axes, inputs=(over(right), over(left)), output=over(kernel.output))

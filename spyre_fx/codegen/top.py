@@ -1,0 +1,191 @@
+"""The outermost graph: its inputs and outputs, and the ops that the host runs.
+
+A host op reads tensors that the host has, or that the device leaves in buffers for exchange. Views of what the host has
+are made by the host, so that results alias inputs as they do in eager.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from spyre_fx.codegen.access import Access, Buffer
+from spyre_fx.codegen.builder import Builder, HostOnly, Known
+from spyre_fx.codegen.kernels import Item, kernels
+from spyre_fx.codegen.layout import has_format
+from spyre_fx.codegen.loops import deliver
+from spyre_fx.codegen.lowered import Value
+from spyre_fx.codegen.tree import HostCall
+from spyre_fx.codegen.walk import Walker
+from spyre_fx.errors.lowering import NO_SHAPE, NUMBER_RESULT
+from spyre_fx.torch_compat import calling_convention
+
+
+class Top:
+    """Walks the outermost graph; afterwards it knows everything that the host must know."""
+
+    def __init__(self, gm: GraphModule) -> None:
+        self.gm = gm
+        self.builder = Builder()
+        self.outputs: list[Buffer] = []
+        self.exchanged: list[Buffer] = []
+        self.host_constants: dict[str, torch.Tensor] = {}
+        self.strides: dict[Buffer, tuple[int, ...]] = {}
+        self.input_names: tuple[str, ...] = ()
+        self.input_types: tuple[tuple[tuple[int, ...], torch.dtype] | None, ...] = ()
+        self.in_spec, self.out_spec = calling_convention(gm.graph)
+        self._walker = Walker(self.builder, self._fallback)
+        self._names: dict[int, str] = {}
+        """By identity of a value: its name, if the host can have it."""
+        self._kept: list[Any] = []
+        """Keeps the values alive whose identities are keys."""
+
+    def run(self) -> list[Any]:
+        """Build the op tree; gives one entry per leaf of the graph's output: a ``Value`` or a plain one."""
+        inputs = [self._input(node) for node in self.gm.graph.find_nodes(op="placeholder")]
+        self.input_names = tuple(self._names[id(value)] for value in inputs)
+        self._walker.run(self.gm, inputs)
+        (output,) = self.gm.graph.find_nodes(op="output")
+        leaves, structure = pytree.tree_flatten(output.args[0])
+        if self.out_spec is None:
+            self.out_spec = pytree.treespec_dumps(structure)
+        return [self._output(leaf, position) for position, leaf in enumerate(leaves)]
+
+    def host_buffers(self, items: list[Item]) -> list[Buffer]:
+        """Buffers that both the host and the device use: inputs, outputs, then those for exchange."""
+        used = {operand.buffer for kernel in kernels(items) for operand in kernel.operands}
+        made = [buffer for buffer in self.builder.created if buffer in used or buffer in self.outputs]
+        return [buffer for role in ("input", "output", "exchange") for buffer in made if buffer.role == role]
+
+    def _input(self, node: fx.Node) -> Any:
+        value = node.meta.get("val")
+        name = self.builder.unique(node.name)
+        kind: tuple[tuple[int, ...], torch.dtype] | None = None
+        made: Any = HostOnly((), torch.int64)
+        if isinstance(value, torch.Tensor):
+            kind = tuple(value.shape), value.dtype
+            made = HostOnly(*kind)
+            if has_format(value.dtype) and value.numel():
+                buffer = Buffer(name, kind[0], value.dtype, "input")
+                self.builder.created.append(buffer)
+                made = buffer.whole()
+        elif value is None and node.users:
+            raise NO_SHAPE(node=node)
+        self.input_types = (*self.input_types, kind)
+        return self._named(made, name)
+
+    def _named(self, value: Any, name: str) -> Any:
+        self._names[id(value)] = name
+        self._kept.append(value)
+        return value
+
+    # Host ops.
+
+    def _fallback(self, walker: Walker, gm: GraphModule, node: fx.Node) -> Any:
+        """Let the host run ``node``."""
+        target = gm.get_submodule(str(node.target)) if node.op == "call_module" else node.target
+        return self._call(node, target, node.meta["val"])
+
+    def _call(self, node: fx.Node, target: Any, val: Any) -> Any:
+        reads: list[Buffer] = []
+
+        def given(argument: fx.Node) -> Any:
+            value = self._walker.values[argument]
+            if not isinstance(value, (Access, Known, HostOnly)):
+                return value
+            return Value(self._host_name(argument, reads))
+
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), given)
+        leaves, structure = pytree.tree_flatten(val)
+        values = [self._result(node, leaf) for leaf in leaves]
+        names = tuple(self._names.get(id(value)) for value in values)
+        writes = tuple(value.buffer for value in values if isinstance(value, Access))
+        self.builder.node = node
+        call = HostCall(target, tuple(args), dict(kwargs), names, tuple(reads), writes, self.builder.origin)
+        self.builder.block.append(call)
+        return pytree.tree_unflatten(values, structure)
+
+    def _result(self, node: fx.Node, leaf: Any) -> Any:
+        if leaf is None:
+            return None
+        if not isinstance(leaf, torch.Tensor):
+            raise NUMBER_RESULT(kind=type(leaf).__name__, node=node)
+        if has_format(leaf.dtype) and leaf.numel():
+            made = self.builder.buffer(node.name, tuple(leaf.shape), leaf.dtype, "exchange")
+            return self._named(made.whole(), made.name)
+        return self._named(HostOnly(tuple(leaf.shape), leaf.dtype), self.builder.unique(node.name))
+
+    def _host_name(self, node: fx.Node, reads: list[Buffer]) -> str:
+        """The name under which the host has the value of ``node``; the device hands it over if need be."""
+        value = self._walker.values[node]
+        found = self._names.get(id(value))
+        if found is None and self._is_host_view(node):
+            made = self._call(node, node.target, node.meta["val"])
+            found = self._names[id(made)]
+            self._names[id(value)] = found
+        if found is None and isinstance(value, Known):
+            found = self.builder.unique(node.name)
+            self.host_constants[found] = value.tensor
+            self._named(value, found)
+        if found is None and isinstance(value, (Access, HostOnly)) and node.op == "get_attr":
+            found = self._attribute_name(node, value)
+        if found is None:
+            made = self.builder.buffer(node.name, value.shape, value.dtype, "exchange")
+            self.builder.node = node
+            deliver(self.builder, value, made.whole(), set(self.builder.created), simple=True)
+            self.exchanged.append(made)
+            reads.append(made)
+            found = made.name
+            self._named(value, found)
+        return found
+
+    def _attribute_name(self, node: fx.Node, value: Any) -> str:
+        tensor: Any = self.gm
+        for part in str(node.target).split("."):
+            tensor = getattr(tensor, part)
+        name = value.buffer.name if isinstance(value, Access) else self.builder.unique(node.name)
+        self.host_constants[name] = tensor
+        self._named(value, name)
+        return name
+
+    def _is_host_view(self, node: fx.Node) -> bool:
+        """Whether ``node`` is a view of something that the host has."""
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            return False
+        schema = node.target._schema
+        views = bool(schema.returns) and all(entry.alias_info is not None for entry in schema.returns)
+        if not views or schema.is_mutable or not isinstance(node.meta.get("val"), torch.Tensor):
+            return False
+        return all(self._host_has(argument) for argument in node.all_input_nodes)
+
+    def _host_has(self, node: fx.Node) -> bool:
+        value = self._walker.values.get(node)
+        if isinstance(value, (int, float)) or id(value) in self._names:
+            return True
+        return self._is_host_view(node)
+
+    # Outputs.
+
+    def _output(self, leaf: Any, position: int) -> Any:
+        if not isinstance(leaf, fx.Node):
+            return leaf
+        value = self._walker.values[leaf]
+        if not isinstance(value, (Access, Known, HostOnly)):
+            return value
+        if not isinstance(value, Access) or id(value) in self._names or leaf.op == "get_attr":
+            return Value(self._host_name(leaf, []))
+        if self._is_host_view(leaf):
+            return Value(self._host_name(leaf, []))
+        made = self.builder.buffer(f"output_{position}", value.shape, value.dtype, "output")
+        self.strides[made] = tuple(leaf.meta["val"].stride())
+        self.outputs.append(made)
+        self.builder.node = leaf
+        deliver(self.builder, value, made.whole(), set(self.builder.created))
+        self._named(value, made.name)
+        return Value(made.name)
+
+

@@ -1,0 +1,116 @@
+"""The first half of code generation: a graph of ATen ops and counted loops becomes specs with addresses.
+
+    walk       ATen ops -> device ops on accesses; loops -> loops around them; what the device lacks -> host calls
+    kernels    accesses -> axes and digits
+    pack       one reduced axis per matmul
+    sticks     the dim of each buffer that fills its sticks; moves where ops disagree
+    divide     cores per axis
+    memory     LX and HBM addresses
+    emit       OpSpec and LoopSpec
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch.fx import GraphModule
+
+from spyre_fx.codegen import layout
+from spyre_fx.codegen.access import Buffer
+from spyre_fx.codegen.division import divide
+from spyre_fx.codegen.emit import Emitter
+from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, kernels, kernels_of
+from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, Lowered, Step
+from spyre_fx.codegen.memory import Plan, plan_memory
+from spyre_fx.codegen.packing import pack
+from spyre_fx.codegen.restickify import Restickifier
+from spyre_fx.codegen.sticks import Layouts, assign
+from spyre_fx.codegen.top import Top
+from spyre_fx.codegen.tree import HostCall, live
+from spyre_fx.target import Target
+
+
+def lower_graph(gm: GraphModule, target: Target) -> Lowered:
+    """Lower a graph whose nodes have ``meta["val"]``; it is read, not edited.
+
+    Raises:
+        LoweringError: naming what the device has no form for.
+    """
+    top = Top(gm)
+    outputs = top.run()
+    builder = top.builder
+    block = live(builder.block, {*top.outputs, *top.exchanged}, builder.aliases)
+    items = pack(builder, kernels_of(block, builder.aliases))
+    fixed = {buffer: layout.default_layout(buffer.shape, buffer.dtype) for buffer in top.host_buffers(items)}
+    layouts = assign(items, fixed)
+    items = Restickifier(builder, items, layouts).run(items)
+    splits = divide(items, layouts, target)
+    used = {operand.buffer for kernel in kernels(items) for operand in kernel.operands}
+    plan = plan_memory(items, layouts, splits, list(fixed), target)
+    numbers = {buffer: number for number, buffer in enumerate(b for b in fixed if b.role in ("input", "output"))}
+    emitter = Emitter(layouts, splits, lambda b: _allocation(plan, b), numbers, lambda b: _per_tile(plan, b))
+    constants = [b for b in used if b.role in ("constant", "parameter")]
+    constants.sort(key=lambda b: plan.hbm[b])
+    arguments = [_argument(b, layouts, plan, numbers, top) for b in [*fixed, *constants]]
+    tensors = {b.name: Constant(b.name, builder.constants[b].detach()) for b in constants}
+    tensors |= {name: Constant(name, tensor.detach()) for name, tensor in top.host_constants.items()}
+    return Lowered(
+        target=target,
+        inputs=top.input_names,
+        outputs=tuple(outputs),
+        arguments=tuple(arguments),
+        constants=tuple(tensors.values()),
+        steps=tuple(_steps(items, emitter)),
+        in_spec=top.in_spec,
+        out_spec=top.out_spec,
+        input_types=top.input_types,
+        notes={"lx_bytes": plan.lx_bytes, "lx_bound": plan.lx_bound},
+    )
+
+
+def _allocation(plan: Plan, buffer: Buffer) -> dict[str, int]:
+    return {"lx": plan.lx[buffer]} if buffer in plan.lx else {"hbm": plan.hbm[buffer]}
+
+
+def _per_tile(plan: Plan, buffer: Buffer) -> bool:
+    return buffer.role == "internal" and bool(plan.lives[buffer].home)
+
+
+def _argument(buffer: Buffer, layouts: Layouts, plan: Plan, numbers: dict[Buffer, int], top: Top) -> Argument:
+    return Argument(
+        name=buffer.name,
+        role="internal" if buffer.role == "exchange" else "constant" if buffer.role == "parameter" else buffer.role,
+        arg_index=numbers.get(buffer, -1),
+        shape=buffer.shape,
+        stride=top.strides.get(buffer, layout.device_strides(buffer.shape)),
+        dtype=buffer.dtype,
+        layout=layouts[buffer],
+        address=plan.hbm[buffer],
+    )
+
+
+def _steps(items: Sequence[Item], emitter: Emitter) -> list[Step]:
+    """Cut the program at host calls."""
+    steps: list[Step] = []
+    run: list[Item] = []
+
+    def flush() -> None:
+        if run:
+            steps.append(DeviceStep(_name(run, len(steps)), emitter.specs(run)))
+            run.clear()
+
+    for item in items:
+        match item:
+            case HostCall():
+                flush()
+                steps.append(HostStep(item.target, item.args, item.kwargs, item.results, item.origin))
+            case Kernel() | KernelLoop():
+                run.append(item)
+    flush()
+    return steps
+
+
+def _name(items: list[Item], number: int) -> str:
+    """``sdsc_fused_add_mul_0``: the first few ops of the program."""
+    ops = list(dict.fromkeys(kernel.op for kernel in kernels(items)))[:4]
+    return f"sdsc_fused_{'_'.join(ops)}_{number}"
