@@ -17,7 +17,7 @@ from typing import Any
 import sympy
 
 from spyre_fx.codegen.build_program import build_program
-from spyre_fx.codegen.layout import device_strides, word_bytes
+from spyre_fx.codegen.layout import steps_of, word_bytes
 from spyre_fx.codegen.program import Execute, Program
 from spyre_fx.codegen.specs import LoopSpec, OpSpec, Spec, TensorArg, UnimplementedOp
 from spyre_fx.codegen.symbolic import trip_count
@@ -62,18 +62,15 @@ def _at_trip(spec: OpSpec, arg: TensorArg, trips: tuple[int, ...]) -> TensorArg:
 
 def _moved(spec: OpSpec, arg: TensorArg, move: int) -> tuple[sympy.Expr, ...]:
     """The coordinates of ``arg``, ``move`` bytes further on."""
-    rest, coordinates = move, []
-    for stride, coordinate in zip(device_strides(arg.device_size), arg.device_coordinates, strict=True):
-        step, rest = divmod(rest, stride * word_bytes(arg.device_dtype))
-        coordinates.append(coordinate + step)
-    if rest or coordinates[-1] != arg.device_coordinates[-1] or move < 0:
+    *steps, lane = steps_of(arg.device_size, move // word_bytes(arg.device_dtype))
+    if lane or move < 0 or move % word_bytes(arg.device_dtype):
         raise BAD_SPEC(
             found=f"an advance of {move} bytes of {label(spec, arg)}",
             where=describe(spec),
             expected="whole sticks",
             do="tile by whole sticks",
         )
-    return tuple(coordinates)
+    return tuple(at + step for at, step in zip(arg.device_coordinates, (*steps, 0), strict=True))
 
 
 def check_unrolled(program: Program, specs: Sequence[Spec], target: Target | None = None) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from spyre_fx.codegen.layout import core_ranges, device_strides, lanes_of, padded_ranges, size_bytes, word_bytes
+import sympy
+
+from spyre_fx.codegen.layout import core_ranges, lanes_of, padded_ranges, size_bytes, steps_of, word_bytes
 from spyre_fx.codegen.specs import OpSpec, TensorArg
 from spyre_fx.codegen.tensor_dims import access_of
 from spyre_fx.target import Target
@@ -90,18 +92,37 @@ def check_range(spec: OpSpec, position: int, arg: TensorArg, counts: Sequence[in
     access = access_of(spec, arg)
     extents = padded_ranges(spec)
     last = [access.windows[symbol] + extents[symbol] for symbol in access.order]
-    for count, stride in zip(counts, arg.advance, strict=False):
-        steps, rest = _steps(arg, stride)
-        if rest:
+    for level, (count, stride) in enumerate(zip(counts, arg.advance, strict=False)):
+        if count == 1 or not stride:
+            continue
+        if steps_of(arg.device_size, stride // word_bytes(arg.device_dtype))[-1]:
             yield Problem(f"an advance of {stride} bytes of {name}", "a step along its dims", "recompute it")
             return
-        last = [at + (count - 1) * step for at, step in zip(last, _by_symbol(spec, arg, steps), strict=True)]
+        moved = dict(zip(access.order, _by_symbol(spec, arg, stride), strict=True))
+        yield from _direction(spec, name, level, moved)
+        last = [at + (count - 1) * moved[symbol] for at, symbol in zip(last, access.order, strict=True)]
     for symbol, end in zip(access.order, last, strict=True):
         if end > access.extents[symbol]:
             yield Problem(
                 f"{name} reaches element {end} along {symbol} in the last trip",
                 f"at most {access.extents[symbol]}, the end of its buffer",
                 "check window, tile and count",
+            )
+
+
+def _direction(spec: OpSpec, name: str, level: int, moved: Mapping[sympy.Symbol, int]) -> Problems:
+    """A trip moves along the dims that its loop cuts, by a tile at least, so that tiles do not overlap."""
+    entry = spec.tiled_symbols[level]
+    cut = entry if isinstance(entry, tuple) else (entry,)
+    for symbol, step in moved.items():
+        if not step:
+            continue
+        tile = int(spec.iteration_space[symbol][0])
+        if symbol not in cut or step < tile:
+            yield Problem(
+                f"{name} moves by {step} elements along {symbol} in loop {level}",
+                f"a move along {', '.join(map(str, cut))} alone, by a tile at least",
+                "recompute the advance from the layout of the full buffer",
             )
 
 
@@ -124,21 +145,12 @@ def _memory(spec: OpSpec, name: str, arg: TensorArg, target: Target) -> Problems
         yield Problem(f"{name} crosses byte {end // segment * segment}", "a buffer within one segment", "move it")
 
 
-def _steps(arg: TensorArg, stride: int) -> tuple[list[int], int]:
-    """``stride`` bytes as a step along each device dim but the lane, and what is left over."""
-    steps: list[int] = []
-    rest = stride
-    for unit in device_strides(arg.device_size)[:-1]:
-        step, rest = divmod(rest, unit * word_bytes(arg.device_dtype))
-        steps.append(step)
-    return steps, rest
-
-
-def _by_symbol(spec: OpSpec, arg: TensorArg, steps: Sequence[int]) -> list[int]:
-    """Steps along device dims as elements along each dim of ``access_of``."""
+def _by_symbol(spec: OpSpec, arg: TensorArg, stride: int) -> list[int]:
+    """An advance in bytes as elements along each dim of ``access_of``."""
     access = access_of(spec, arg)
     moved = dict.fromkeys(access.order, 0)
-    for coordinate, step in zip(arg.device_coordinates[:-1], steps, strict=True):
+    steps = steps_of(arg.device_size, stride // word_bytes(arg.device_dtype))
+    for coordinate, step in zip(arg.device_coordinates[:-1], steps[:-1], strict=True):
         # Where a tile is no wider than a stick, the coordinate that counts sticks has no symbol.
         for symbol in coordinate.free_symbols or {access.stick} & set(access.order):
             moved[symbol] += step * arg.device_size[-1] if symbol == access.stick else step
