@@ -77,7 +77,7 @@ def _dims(spec: OpSpec, accesses: Sequence[Access]) -> tuple[Dim, ...]:
             symbols.insert(len(symbols) - len(set(symbols) - output_symbols(spec)), None)
         if accesses[0].stick is None:
             symbols.append(None)
-    elif all(access.stick is None for access in accesses):
+    elif all(access.stick is None for access in accesses) or any(_beside_sticks(accesses)):
         symbols.append(None)
     lanes = max(arg.device_size[-1] for arg in spec.args)
 
@@ -101,8 +101,18 @@ def _stick_labels(accesses: Sequence[Access], dims: Sequence[Dim], matmul: bool)
             labels.get(access.stick, "in" if position == 0 else "out") for position, access in enumerate(accesses)
         )
     dense = [access.stick for access in (accesses[-1], *accesses) if access.stick is not None]
-    shared = labels[dense[0]] if dense else dims[-1].label
+    beside = _beside_sticks(accesses)
+    shared = labels[dense[0]] if dense and not any(beside) else dims[-1].label
     return tuple(labels.get(access.stick, shared) for access in accesses)
+
+
+def _beside_sticks(accesses: Sequence[Access]) -> list[bool]:
+    """Which tensors hold one value per stick for each element that another one has in its lanes.
+
+    Their lanes run over a dim of their own, which no symbol names: ``[1, M, 64]`` moved to ``[M/64, 64]``.
+    """
+    dense = {access.stick for access in accesses if access.stick is not None}
+    return [access.stick is None and bool(dense & access.extents.keys()) for access in accesses]
 
 
 def _dims_of_tensor(

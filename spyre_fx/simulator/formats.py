@@ -54,7 +54,9 @@ class Codec:
         """Bytes of numbers, rounded to the format: ``[..., n / word]`` to ``[..., n]`` uint8."""
         if self._is_dlfloat16(data_format):
             return dlfloat16.encode(values).view(torch.uint8)
-        return values.to(_STORED[data_format]).contiguous().view(torch.uint8)
+        # Flat first: a last dim of size 1 may keep any stride, which a view as bytes would refuse.
+        stored = values.to(_STORED[data_format]).reshape(-1).contiguous()
+        return stored.view(torch.uint8).reshape(*values.shape[:-1], -1)
 
     def _is_dlfloat16(self, data_format: str) -> bool:
         return self.arithmetic == "dlfloat16" and data_format in _DLFLOAT16
