@@ -98,7 +98,8 @@ class Body(Scope):
     def _unused_argument(self, name: str) -> str:
         """One value may come in twice: whole, and in slices."""
         used = {node.target for node in self._placeholders}
-        return next(n for n in (name, *map(f"{name}_part{{}}".format, itertools.count(1))) if n not in used)
+        names = itertools.chain((name,), map(f"{name}_part{{}}".format, itertools.count(1)))
+        return next(candidate for candidate in names if candidate not in used)
 
     def _first(self) -> fx.Node | None:
         return next(iter(self.graph.nodes), None)
