@@ -109,8 +109,14 @@ class Access:
                 other=int(self.operand.first_core[core]),
                 other_address=int(others[core]),
             )
-        sticks, base = self.machine.hbm.sticks(low, high, lambda: self._at(0))
+        sticks, base = self.machine.hbm.sticks(low, high, self._outside)
         return sticks, self.operand.spread((self.starts - base) // stick, self.operand.local)
+
+    def _outside(self) -> str:
+        """Names the first core whose part is in no allocation."""
+        size = self.operand.span * self.machine.target.stick_bytes
+        lost = (core for core, low in enumerate(self.starts.tolist()) if not self.machine.hbm.has(low, low + size))
+        return self._at(next(lost, 0))
 
     def _lx_starts(self) -> Tensor:
         cores = torch.arange(len(self.starts))

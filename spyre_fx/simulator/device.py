@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -88,7 +89,8 @@ class Device:
             SpecError: for a program or file that is malformed or contradicts itself.
         """
         loaded = load(program, parameters or {}, self.target, self._runs)
-        counters = Interpreter(loaded, self.machine(loaded.lx_bytes), self._runs).run()
+        with _one_thread():
+            counters = Interpreter(loaded, self.machine(loaded.lx_bytes), self._runs).run()
         self._runs += 1
         self.counters.add(counters)
         return counters
@@ -105,6 +107,17 @@ class Device:
         sticks, base = self._hbm.sticks(address, end, lambda: f"host access to {name!r}")
         stick = self.target.stick_bytes
         return sticks, torch.arange((address - base) // stick, (end - base) // stick)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums whose order does not depend on the host, and no waiting for other threads in thousands of small steps."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _wanted(layout: Layout) -> int:

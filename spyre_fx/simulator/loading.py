@@ -87,7 +87,9 @@ class _Loader:
                 case Execute():
                     loaded.append(self._execute(statement, loops))
                 case For():
-                    loaded.append(self._loop(statement, loops))
+                    loop = self._loop(statement, loops)
+                    # A loop over a size of 0 does nothing; it must not count as writing either.
+                    loaded += [loop] if loop.trips else []
         return loaded
 
     def _loop(self, statement: For, loops: tuple[LoadedFor, ...]) -> LoadedFor:

@@ -6,6 +6,7 @@ place within the value. Reads check all of that; messages are made only when a c
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -112,7 +113,9 @@ class Hbm:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._segments: dict[int, Sticks] = {}
-        self._ranges: list[tuple[int, int, str]] = []
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        """For each start, in order: the furthest end of all ranges that begin there or before."""
 
     def allocate(self, low: int, high: int, name: str) -> None:
         segment = self._target.hbm_segment_bytes
@@ -122,11 +125,16 @@ class Hbm:
         shadowed = self._target.arithmetic == "dlfloat16"
         sticks = self._segments.setdefault(number, Sticks(0, self._target.stick_bytes, shadowed=shadowed))
         sticks.grow(-(-(start + high - low) // self._target.stick_bytes))
-        self._ranges.append((low, high, name))
+        position = bisect.bisect_right(self._starts, low)
+        self._starts.insert(position, low)
+        self._ends.insert(position, max(high, *self._ends[max(position - 1, 0) : position], 0))
+        for behind in range(position + 1, len(self._ends)):
+            self._ends[behind] = max(self._ends[behind], high)
 
     def has(self, low: int, high: int) -> bool:
         """Whether one allocation holds all bytes from ``low`` up to ``high``."""
-        return any(start <= low and high <= end for start, end, _ in self._ranges)
+        position = bisect.bisect_right(self._starts, low)
+        return position > 0 and high <= self._ends[position - 1]
 
     def sticks(self, low: int, high: int, blame: Callable[[], str]) -> tuple[Sticks, int]:
         """The segment around ``low`` up to ``high`` and the address at which it begins."""

@@ -221,7 +221,8 @@ def _grid(extents: Sequence[int], steps: Sequence[int]) -> torch.Tensor:
 
 def _owners(slices: torch.Tensor, dims: Sequence[Dim], carried: Sequence[bool]) -> torch.Tensor:
     """The first core that works on each slice of the carried dims."""
-    owner = torch.zeros([dim.split if has else 1 for dim, has in zip(dims, carried, strict=True)], dtype=torch.int64)
-    for core in reversed(range(len(slices))):
-        owner[tuple(at if has else 0 for at, has in zip(slices[core].tolist(), carried, strict=True))] = core
-    return owner
+    shape = [dim.split if has else 1 for dim, has in zip(dims, carried, strict=True)]
+    steps = [math.prod(shape[position + 1 :]) if has else 0 for position, has in enumerate(carried)]
+    at = (slices * torch.tensor(steps)).sum(1)
+    none = torch.full([math.prod(shape)], len(slices))
+    return none.scatter_reduce(0, at, torch.arange(len(slices)), "amin").reshape(shape)

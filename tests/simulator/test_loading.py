@@ -169,3 +169,6 @@ def test_a_loop_over_a_size_counts_elements() -> None:
     counters = bench.device.run(symbolic, {"dim_s": 64})
     assert counters.dispatches == 2
     assert bench.read(bench.buffers[1]).shape == (64, 128)
+    assert bench.device.run(symbolic, {"dim_s": 0}).dispatches == 0
+    with pytest.raises(SpecError, match="a loop to 33 in steps of 32"):
+        bench.device.run(symbolic, {"dim_s": 33})
