@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from torch import fx
 
+from spyre_fx.analysis.loops import with_bodies
 from spyre_fx.analysis.schedule.counting import U64_MAX, checked_add, checked_mul
 from spyre_fx.analysis.schedule.kernels import Catalogue, KernelDescriptor
-from spyre_fx.analysis.schedule.loops import with_bodies
 from spyre_fx.errors import BudgetExceeded, InternalError
 from spyre_fx.errors.schedule import BAD_BUDGET, BUDGET
 

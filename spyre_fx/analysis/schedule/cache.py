@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import fx
 
+from spyre_fx.analysis.loops import with_bodies
 from spyre_fx.analysis.schedule.accounting import repeated
 from spyre_fx.analysis.schedule.kernels import Catalogue
-from spyre_fx.analysis.schedule.loops import with_bodies
 from spyre_fx.analysis.schedule.work import SchedulePlan
 from spyre_fx.errors import BudgetExceeded
 

@@ -10,12 +10,12 @@ from torch import fx
 
 from spyre_fx.analysis.iteration import Kind, OpCall
 from spyre_fx.analysis.iteration_space import call_of
+from spyre_fx.analysis.loops import bodies
 from spyre_fx.analysis.schedule.accounting import Meter
 from spyre_fx.analysis.schedule.counting import saturating_add, saturating_mul
 from spyre_fx.analysis.schedule.families import Family, op_name
 from spyre_fx.analysis.schedule.flow import Flow, flow_of
 from spyre_fx.analysis.schedule.kernels import Catalogue, KernelDescriptor
-from spyre_fx.analysis.schedule.loops import bodies
 from spyre_fx.analysis.sizes import symbolic
 
 

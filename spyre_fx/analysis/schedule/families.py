@@ -14,9 +14,9 @@ from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 
 from spyre_fx.analysis.iteration import IterationSpace, Kind
+from spyre_fx.analysis.loops import is_loop
 from spyre_fx.analysis.rules.pointwise import pointwise
 from spyre_fx.analysis.rules.table import rule_for
-from spyre_fx.analysis.schedule.loops import is_loop
 
 
 class Family(enum.Enum):
