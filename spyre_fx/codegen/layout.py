@@ -324,3 +324,17 @@ def core_offsets(arg: TensorArg, spec: OpSpec) -> tuple[int, ...]:
         start + sum(strides[symbol] * at for symbol, at in core_slices(spec, core).items())
         for core in range(cores_used(spec))
     )
+
+
+def lx_start(arg: TensorArg, spec: OpSpec) -> int:
+    """Byte of a core's scratchpad at which ``arg`` begins, its window included; the same on every core.
+
+    A core holds its slice alone, so that split dims are shorter there than ``device_size`` says.
+    """
+    cut = [
+        extent // math.prod(spec.iteration_space[symbol][1] for symbol in coordinate.free_symbols)
+        for extent, coordinate in zip(arg.device_size[:-1], arg.device_coordinates[:-1], strict=True)
+    ]
+    origin = dict.fromkeys(spec.iteration_space, 0)
+    elements = linear_offset((*cut, arg.device_size[-1]), arg.device_coordinates, origin)
+    return arg.allocation["lx"] + elements * word_bytes(arg.device_dtype)

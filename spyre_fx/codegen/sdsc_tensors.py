@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spyre_fx.codegen.layout import cores_used, word_bytes
+from spyre_fx.codegen.layout import cores_used, lx_start, word_bytes
 from spyre_fx.codegen.sdsc_dims import Dim, Operand, op_of
 from spyre_fx.codegen.specs import OpSpec, TensorArg
 from spyre_fx.codegen.tensor_dims import describe
@@ -76,16 +76,19 @@ def schedule_tree(
     ids = iter(symbol_ids)
     by_label = {dim.label: dim for dim in dims}
     return [
-        _allocate(index, arg, operand, by_label, next(ids) if "hbm" in arg.allocation else None, cores_used(spec))
+        _allocate(index, arg, operand, by_label, next(ids) if "hbm" in arg.allocation else _lx_starts(arg, spec))
         for index, (arg, operand) in enumerate(zip(spec.args, operands, strict=True))
     ]
 
 
-def _allocate(
-    index: int, arg: TensorArg, operand: Operand, dims: dict[str, Dim], ids: Sequence[int] | None, cores: int
-) -> Json:
-    component = "lx" if ids is None else "hbm"
-    starts = [arg.allocation["lx"]] * cores if ids is None else ids
+def _lx_starts(arg: TensorArg, spec: OpSpec) -> list[int]:
+    return [lx_start(arg, spec)] * cores_used(spec)
+
+
+def _allocate(index: int, arg: TensorArg, operand: Operand, dims: dict[str, Dim], starts: Sequence[int]) -> Json:
+    """``starts`` holds one symbol id (HBM) or byte address (LX) per core."""
+    component = "lx" if "lx" in arg.allocation else "hbm"
+    cores = len(starts)
     node: Json = {
         "nodeType_": "allocate",
         "name_": f"allocate-Tensor{index}_{component}",
@@ -101,10 +104,10 @@ def _allocate(
             "data_": {f"[{core}, 0, 0]": str(start) for core, start in enumerate(starts)},
         },
     }
-    if ids is not None:
+    if component == "hbm":
         node = _insert_after(node, "component_", "isStartAddrSymbolic_", 1)
     if operand.gaps:
-        keys = ["-1"] if ids is not None else [str(core) for core in range(cores)]
+        keys = ["-1"] if component == "hbm" else [str(core) for core in range(cores)]
         node["backGapCore_"] = {label: dict.fromkeys(keys, str(gap)) for label, gap in operand.gaps.items()}
     lanes = arg.device_size[-1]
     node["coordinates_"] = {

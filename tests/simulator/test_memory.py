@@ -13,7 +13,7 @@ from spyre_fx.errors import DeviceError
 from spyre_fx.simulator.interpreter import Interpreter
 from spyre_fx.simulator.loading import LoadedFor, load
 from spyre_fx.target import GIB, Target
-from tests.simulator.bench import C0, C1, Bench, Buffer, loop, op
+from tests.simulator.bench import C0, C1, C2, Bench, Buffer, loop, op
 
 SHAPE = (64, 256)
 ROWS = {C0: (64, 8), C1: (256, 1)}
@@ -238,3 +238,38 @@ def test_an_accumulator_lives_from_trip_to_trip() -> None:
     )  # fmt: skip
     bench.run(copy(bench, source, total), loop(4, add), copy(bench, total, target))
     assert torch.equal(bench.read(target), torch.full(SHAPE, 5.0, dtype=torch.float16))
+
+
+def test_a_window_of_a_value_in_lx() -> None:
+    """Rows and columns that no core divides may be read in part; each core's slice of the others stays its own."""
+    x = torch.randn(8, 64, 256).half()
+    bench = Bench()
+    source, y = bench.tensor("source", x), bench.lx("y", x.shape, address=256)
+    rows, columns = bench.buffer("rows", (8, 32, 256)), bench.buffer("columns", (8, 64, 128))
+    whole = {C0: (8, 8), C1: (64, 1), C2: (256, 1)}
+
+    def read(target: Buffer, index: tuple, height: int, width: int) -> OpSpec:  # type: ignore[type-arg]
+        space = {C0: (8, 8), C1: (height, 1), C2: (width, 1)}
+        return op("identity", space, bench.arg(y, index), bench.arg(target, (C0, C1, C2), output=True))
+
+    bench.run(
+        op("identity", whole, bench.arg(source, (C0, C1, C2)), bench.arg(y, (C0, C1, C2), output=True)),
+        read(rows, (C0, (C1, 32), C2), 32, 256),
+        read(columns, (C0, C1, (C2, 128)), 64, 128),
+    )
+    assert torch.equal(bench.read(rows), x[:, 32:])
+    assert torch.equal(bench.read(columns), x[:, :, 128:])
+
+
+def test_a_value_in_lx_put_together_from_windows() -> None:
+    top, bottom = torch.randn(2, 32, 256).half()
+    bench = Bench()
+    a, b, out = bench.tensor("top", top), bench.tensor("bottom", bottom), bench.buffer("out", SHAPE)
+    y = bench.lx("y", SHAPE)
+    half = {C0: (32, 1), C1: (256, 4)}
+    bench.run(
+        op("identity", half, bench.arg(a, (C0, C1)), bench.arg(y, (C0, C1), output=True)),
+        op("identity", half, bench.arg(b, (C0, C1)), bench.arg(y, ((C0, 32), C1), output=True)),
+        copy(bench, y, out, BY_COLUMNS),
+    )
+    assert torch.equal(bench.read(out), torch.cat([top, bottom]))
