@@ -84,7 +84,7 @@ class _Emitter:
         with torch.no_grad():
             value = target(*values[0], **values[1])
         with self.op.graph.inserting_before(self.op):
-            node = self.op.graph.call_function(target, args, kwargs)
+            node = self.op.graph.create_node("call_function", target, args, kwargs, name=target.overloadpacket.__name__)
         node.meta = {**self.op.meta, "val": value}
         node.meta.pop("tensor_meta", None)
         self.ops.append(node)

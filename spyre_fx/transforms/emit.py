@@ -58,16 +58,16 @@ def emit_partial(op: fx.Node, group: Resolved, loops: Sequence[Loop], fetch: Fet
         wanted = half if can_widen else dtype if value.dtype in HALF else value.dtype
         if half == dtype or value.dtype == wanted:
             return node
-        made = _run(op, group, scope, aten._to_copy.default, (node,), {"dtype": wanted}, [value.shape])
+        made = _run(op, group, scope, aten._to_copy.default, (node,), {"dtype": wanted}, [value.shape], "_wide")
         stamp(made, op, loops, group.refined.operands[op][index])
         return made
 
     args, kwargs = _arguments(op, fetch_widened)
     if half != dtype and can_widen:
         kwargs = {**kwargs, "dtype": dtype}
-    tile = _run(op, group, scope, op.target, args, kwargs, shapes)
+    tile = _run(op, group, scope, op.target, args, kwargs, shapes, "_tile")
     stamp(tile, op, loops)
-    total = _run(op, group, scope, PRIMITIVES[combine].op, (scope.running[op], tile), {}, shapes)
+    total = _run(op, group, scope, PRIMITIVES[combine].op, (scope.running[op], tile), {}, shapes, "_next")
     stamp(total, op, loops, group.refined.results[op][0])
     scope.partial[op] = total
 
@@ -78,7 +78,7 @@ def emit_identity(op: fx.Node, group: Resolved, loops: Sequence[Loop], combine: 
     dtype = accumulator_dtype(op, combine)
     identity = PRIMITIVES[combine].identity(dtype)
     kwargs = {"dtype": dtype, "device": op.meta["val"].device}
-    node = _run(op, group, scope, aten.full.default, (list(shape), identity), kwargs, [shape])
+    node = _run(op, group, scope, aten.full.default, (list(shape), identity), kwargs, [shape], "_start")
     stamp(node, op, loops, group.refined.results[op][0])
     return node
 
@@ -154,6 +154,7 @@ def _run(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     shapes: Sequence[Sequence[int]],
+    suffix: str = "",
 ) -> fx.Node:
     """A call in ``scope`` that stands for (a part of) ``op``, run on fake tensors."""
     fake_args, fake_kwargs = fx.node.map_arg((args, kwargs), lambda node: node.meta["val"])
@@ -170,6 +171,6 @@ def _run(
     if found != [tuple(shape) for shape in shapes]:
         expected = [list(shape) for shape in shapes]
         raise messages.WRONG_TILE(name=op.name, found=[list(shape) for shape in found], expected=expected, node=op)
-    node = scope.graph.create_node("call_function", target, args, kwargs, name=op.name)
+    node = scope.graph.create_node("call_function", target, args, kwargs, name=op.name + suffix)
     node.meta["val"] = value
     return node

@@ -91,15 +91,10 @@ class Body(Scope):
     def _add_placeholder(self, outer: fx.Node, cut: Slice | None) -> None:
         place = self._placeholders[-1] if self._placeholders else None
         with self.graph.inserting_after(place) if place is not None else self.graph.inserting_before(self._first()):
-            node = self.graph.placeholder(self._unused_argument(outer.name))
+            node = self.graph.placeholder(outer.name)
+        node.target = node.name  # one value may come in twice, whole and in slices
         node.meta["val"] = compact_tile(outer.meta["val"], cut, 0, self.tile)
         self._placeholders.append(node)
-
-    def _unused_argument(self, name: str) -> str:
-        """One value may come in twice: whole, and in slices."""
-        used = {node.target for node in self._placeholders}
-        names = itertools.chain((name,), map(f"{name}_part{{}}".format, itertools.count(1)))
-        return next(candidate for candidate in names if candidate not in used)
 
     def _first(self) -> fx.Node | None:
         return next(iter(self.graph.nodes), None)
