@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export._tree_utils import reorder_kwargs
 from torch.fx import proxy as fx_proxy
+from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from torch.utils import _pytree as pytree
@@ -39,6 +40,7 @@ __all__ = [
     "core_aten_decompositions",
     "exporting",
     "has_kernel",
+    "in_transform",
     "is_composite",
     "is_traced",
     "program_calling_convention",
@@ -107,8 +109,8 @@ def _name(op: OpOverload) -> str:
 
 
 def is_traced(values: Iterable[Any]) -> bool:
-    """True if what happens to ``values`` is recorded rather than only run: a tracer, a fake or functional mode, a
-    transform of ``torch.func``, or a tensor subclass of one of them.
+    """True if what happens to ``values`` is recorded rather than only run: by a tracer, a fake or functional mode, or a
+    tensor subclass.
     """
     modes = torch._C._TorchDispatchModeKey
     return (
@@ -117,6 +119,13 @@ def is_traced(values: Iterable[Any]) -> bool:
         or torch._C._get_tracing_state() is not None
         or any(isinstance(value, fx.Proxy) or not _is_plain(value) for value in values)
     )
+
+
+def in_transform() -> bool:
+    """True inside ``torch.func.grad``, ``vmap`` or ``jvp``, which see an ``autograd.Function`` but not a custom op."""
+    interpreter = torch._C._functorch.peek_interpreter_stack()
+    kinds = torch._C._functorch.TransformType
+    return interpreter is not None and interpreter.key() in (kinds.Grad, kinds.Vmap, kinds.Jvp)
 
 
 def _is_plain(value: Any) -> bool:
@@ -138,7 +147,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exporting(functions: Iterable[types.FunctionType] = ()) -> Iterator[None]:
-    """Run torch.export alone and quietly, with the frames of ``functions`` among the recorded stack traces.
+    """Run torch.export alone and quietly, keeping annotations, and the frames of ``functions`` in the stack traces.
 
     Torch keeps the state of an export in module globals, hence one at a time; it records only frames named ``forward``
     and registered ones; it dumps the unfinished graph of a failed export to stderr, beside the exception; it warns
@@ -146,8 +155,10 @@ def exporting(functions: Iterable[types.FunctionType] = ()) -> Iterator[None]:
     """
     anchors: set[tuple[str, str]] = getattr(fx_proxy, "_STACK_TRACE_ANCHORS", set())
     stderr = io.StringIO()
-    with _EXPORT, warnings.catch_warnings(), quiet():
-        warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
+    with _EXPORT, warnings.catch_warnings(), quiet(), fx_traceback.preserve_node_meta():
+        warnings.filterwarnings(
+            "ignore", message=".*(LeafSpec|_register_pytree_node).* deprecated", category=FutureWarning
+        )
         warnings.filterwarnings("ignore", message="The tensor attribute", category=UserWarning)
         added = {anchor for function in functions for anchor in _frames(function.__code__)} - anchors
         anchors |= added

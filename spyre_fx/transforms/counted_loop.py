@@ -10,11 +10,12 @@ is one op (``loop_op``).
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from spyre_fx.torch_compat import FakeTensorMode, is_traced
+from spyre_fx.torch_compat import FakeTensorMode, in_transform, is_traced
 from spyre_fx.transforms.executor.plan import plan_loop
 from spyre_fx.transforms.executor.plan_types import LoopPlan
 from spyre_fx.transforms.executor.run import execute
@@ -48,8 +49,28 @@ class CountedLoop(LoopStructure):
         Raises:
             TilingError: the arguments have other shapes, dtypes or devices than those for which the loop was built.
         """
-        values = self._as_one_op(args) if torch.compiler.is_compiling() or is_traced(args) else self._run(args)
-        return values[0] if len(self.results) == 1 else tuple(values)
+        values = self.values(*args)
+        return values[0] if len(self.results) == 1 else tuple(values[i] for i in range(len(self.results)))
+
+    def values(self, *args: Any) -> Any:
+        """The results as a sequence, also where there is one."""
+        if torch.compiler.is_compiling():
+            return self._as_one_op(args)
+        if in_transform():
+            return LoopFunction.apply(self, *args)  # type: ignore[no-untyped-call]
+        if is_traced(args):
+            return self._as_one_op(args)
+        if torch.is_grad_enabled() and any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
+            return LoopFunction.apply(self, *args)  # type: ignore[no-untyped-call]
+        return self.run(args)
+
+    def run(self, args: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+        """The results as a tuple, without a record for gradients."""
+        if is_traced(args):
+            return tuple(self._as_one_op(args))
+        self.check_arguments(args)
+        with torch.no_grad():
+            return tuple(execute(self.plan(), args, self.result_types))
 
     def plan(self) -> LoopPlan:
         """The schedule, made from the bodies at the first call; copies and pickles of the loop make their own."""
@@ -72,14 +93,7 @@ class CountedLoop(LoopStructure):
             known[request] = in_clean_thread(lambda: gradient_loop(self, request))
         return known[request]
 
-    def _run(self, args: tuple[Any, ...]) -> Any:
-        self.check_arguments(args)
-        if torch.is_grad_enabled() and any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
-            return LoopFunction.apply(self, *args)  # type: ignore[no-untyped-call]
-        with torch.no_grad():
-            return execute(self.plan(), args, self.result_types)
-
-    def _as_one_op(self, args: tuple[Any, ...]) -> Any:
+    def _as_one_op(self, args: Sequence[Any]) -> Any:
         tensors = [arg for arg, kind in zip(args, self.argument_types, strict=True) if kind is not None]
         ints = [arg for arg, kind in zip(args, self.argument_types, strict=True) if kind is None]
         return torch.ops.spyre_fx.counted_loop(tensors, ints, self.key())

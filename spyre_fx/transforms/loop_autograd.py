@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from spyre_fx.transforms.executor.run import execute
 from spyre_fx.transforms.gradients.additive import sums_only
 from spyre_fx.transforms.gradients.bodies import Request, sum_types
 from spyre_fx.transforms.loop_types import Carried
@@ -25,12 +24,15 @@ class LoopFunction(torch.autograd.Function):
     """A call of a loop on plain tensors, some of which require a gradient."""
 
     @staticmethod
-    def forward(ctx: Any, loop: CountedLoop, *args: Any) -> tuple[Tensor, ...]:
-        ctx.set_materialize_grads(False)
-        ctx.loop = loop
+    def forward(loop: CountedLoop, *args: Any) -> tuple[Tensor, ...]:
+        return loop.run(args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.loop, *args = inputs
         ctx.others = [None if isinstance(arg, Tensor) else arg for arg in args]
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*(arg for arg in args if isinstance(arg, Tensor)))
-        return tuple(execute(loop.plan(), args, loop.result_types))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -41,6 +43,17 @@ class LoopFunction(torch.autograd.Function):
         wanted = [position for position in range(len(args)) if ctx.needs_input_grad[position + 1]]
         found = loop_gradients(ctx.loop, args, grads, wanted)
         return None, *(found.get(position) for position in range(len(args)))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], loop: CountedLoop, *args: Any) -> tuple[Any, Any]:
+        """One call for each element of the batch."""
+        pairs = [*zip(args, in_dims[1:], strict=True)]
+        calls = [
+            loop.values(*(arg if dim is None else arg.select(dim, index) for arg, dim in pairs))
+            for index in range(info.batch_size)
+        ]
+        results = tuple(torch.stack(values) for values in zip(*calls, strict=True))
+        return results, (0,) * len(results)
 
 
 def loop_gradients(

@@ -54,13 +54,13 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     ctx.save_for_backward(*tensors)
 
 
-def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[list[Tensor | None], None, None]:
+def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[list[Tensor | None], list[Any] | None, None]:
     loop, tensors = loop_of(ctx.key), ctx.saved_tensors
     args = join_arguments(loop, tensors, ctx.ints)
     places = [position for position, kind in enumerate(loop.argument_types) if kind is not None]
     wanted = [place for place, needed in zip(places, ctx.needs_input_grad[0], strict=True) if needed]
     found = loop_gradients(loop, args, grads, wanted)
-    return [found.get(place) for place in places], None, None
+    return [found.get(place) for place in places], None if ctx.ints else [], None  # torch takes [] for tensors
 
 
 counted_loop.register_autograd(_backward, setup_context=_save)

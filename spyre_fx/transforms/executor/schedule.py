@@ -80,6 +80,8 @@ class _Emitter:
                 self._emit(node)
         self._copy_results()
         self.code.output(None)
+        for node in self.code.find_nodes(op="placeholder"):
+            node.target = node.name  # an argument of the body may be called out_0, buffer_0 or loop_0
         self.code.lint()
         module = fx.GraphModule(self.body, self.code)
         plans = (Child(plan, self.packing.offsets[i]) for plan, i in self.placement.children.values())

@@ -66,11 +66,11 @@ def vjp_body(
         return tuple(_added(next(running), g) if is_sum else g for g, is_sum in zip(grads, whole, strict=True))
 
     def trace() -> fx.GraphModule:
-        with FakeTensorMode():
+        with FakeTensorMode(allow_non_fake_inputs=True):
             tiles = [_example(k, cut, phase) for k, cut in zip(loop.argument_types, loop.arguments, strict=True)]
             grads = [_example(loop.result_types[i], _cut(loop.results[i]), phase) for i in request.given]
             running = [_example(kind, None, phase) for kind in sum_types(loop, request)] if sums else []
-        return make_fx(vjp)(*tiles, *grads, *running)
+            return make_fx(vjp)(*tiles, *grads, *running)
 
     try:
         gm = trace()
