@@ -16,6 +16,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from spyre_fx.analysis.iteration_space import call_of, draws_random, space_of
 from spyre_fx.analysis.regions import is_part
 
 _DATA_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
@@ -28,7 +29,8 @@ _PURE_MODULES = {builtins.__name__, math.__name__, operator.__name__, "_operator
 
 
 def is_random(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    """Whether the node reads the random number generator (fused attention does not, when its dropout is off)."""
+    return isinstance(node.target, OpOverload) and draws_random(call_of(node))
 
 
 def is_mutating(node: fx.Node) -> bool:
@@ -36,7 +38,10 @@ def is_mutating(node: fx.Node) -> bool:
 
 
 def is_data_dependent(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and not _DATA_DEPENDENT.isdisjoint(node.target.tags)
+    """Whether a shape, or a number, is only known from the data. ``index`` is tagged so, but only masks make it so."""
+    if not isinstance(node.target, OpOverload) or _DATA_DEPENDENT.isdisjoint(node.target.tags):
+        return False
+    return space_of(node) is None
 
 
 def is_switch(node: fx.Node) -> bool:

@@ -14,6 +14,7 @@ from spyre_fx.analysis.iteration import IterationSpace, OpCall, check_space
 from spyre_fx.analysis.rules.table import body_op, resize_for, rule_for
 from spyre_fx.errors.analysis import OPAQUE
 
+
 def iteration_space(node: fx.Node) -> IterationSpace:
     """The axes of one op, and how each operand and result is indexed by them.
 
@@ -44,7 +45,9 @@ def space_of(node: fx.Node) -> IterationSpace | None:
 
     ``getitem`` has none of its own: it joins the op whose result it takes.
     """
-    if node.op != "call_function" or rule_for(node.target) is None or "val" not in node.meta:
+    if node.op != "call_function" or rule_for(node.target) is None:
+        return None
+    if any("val" not in known.meta for known in (node, *node.all_input_nodes)):
         return None
     return space_of_call(call_of(node))
 

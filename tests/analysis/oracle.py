@@ -53,7 +53,7 @@ def check(call: OpCall, counts: tuple[int, ...] = (2, 3)) -> list[str]:
                 problems += [p for tile in tiles if (p := parallel_problem(call, space, {number: tile}))]
             elif axis.kind is Kind.REDUCTION and axis.combine in COMBINES and call.target not in WITH_ADDED_TERM:
                 problems += [p for p in [reduction_problem(call, space, number, tiles)] if p]
-    together = {n: [*tilings(a.extent, (2,))][0][-1] for n, a in enumerate(space.axes) if is_cut(a)}
+    together = {n: next(tilings(a.extent, (2,)))[-1] for n, a in enumerate(space.axes) if is_cut(a)}
     if len(together) > 1 and (problem := parallel_problem(call, space, together)):
         problems.append(problem)
     return problems

@@ -97,6 +97,12 @@ EXAMPLES = (
     *of(aten.multilabel_margin_loss_backward.default, f(4), f(4, 6), ints(4, 6, below=6), 0, mask(4, 6).of(_F32)),
     # attention
     *of(aten.scaled_dot_product_attention.default, f(2, 3, 4, 8), f(2, 3, 5, 8), f(2, 3, 5, 8), f(4, 5)),
+    *of(
+        aten.scaled_dot_product_attention.default,
+        *(f(2, 6, 4, 8), f(2, 3, 5, 8), f(2, 3, 5, 8)),
+        is_causal=True,
+        enable_gqa=True,
+    ),
     *of(aten._scaled_dot_product_attention_math.default, f(2, 3, 4, 8), f(2, 3, 5, 8), f(2, 3, 5, 8), f(4, 5)),
     *of(
         aten._scaled_dot_product_flash_attention_for_cpu.default,

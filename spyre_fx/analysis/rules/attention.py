@@ -18,7 +18,10 @@ aten = torch.ops.aten
     aten._scaled_dot_product_flash_attention_for_cpu.default,
 )
 def attention(call: OpCall) -> IterationSpace | None:
-    """``softmax(q @ k.T * scale + mask) @ v``; the kept second result is per row, or the weights themselves."""
+    """``softmax(q @ k.T * scale + mask) @ v``; the second result is per row, or the weights themselves.
+
+    Where several query heads share a key head, heads are uncut.
+    """
     return _attention(call, backward=False)
 
 
@@ -31,18 +34,22 @@ def attention_backward(call: OpCall) -> IterationSpace | None:
 def _attention(call: OpCall, *, backward: bool) -> IterationSpace | None:
     query, key, value = (call.argument(name) for name in ("query", "key", "value"))
     leading = query.shape[:-2]
-    if call.argument("dropout_p") != 0 or not all(same_shape(x.shape[:-2], leading) for x in (key, value)):
+    grouped = not same_shape(key.shape[:-2], leading)
+    if call.argument("dropout_p") != 0 or not same_shape(value.shape[:-2], key.shape[:-2]):
+        return None
+    if grouped and (query.dim() != 4 or not same(key.shape[0], leading[0]) or not call.argument("enable_gqa")):
         return None
     b = SpaceBuilder()
-    batch = [b.axis(size) for size in leading]
+    batch = [b.sequential(size) if grouped and dim == 1 else b.axis(size) for dim, size in enumerate(leading)]
+    key_batch = [batch[0], b.sequential(key.shape[1])] if grouped else batch
     cut_rows = not backward and not call.argument("is_causal")
     rows = b.axis(query.shape[-2]) if cut_rows else b.reduction(query.shape[-2], "")
     keys = b.reduction(key.shape[-2], "" if backward else "attention")
     depth, width = b.reduction(query.shape[-1], ""), b.sequential(value.shape[-1])
     of_argument: dict[str, Dims] = {
         "query": [*batch, rows, depth],
-        "key": [*batch, keys, depth],
-        "value": [*batch, keys, width],
+        "key": [*key_batch, keys, depth],
+        "value": [*key_batch, keys, width],
         "out": [*batch, rows, width],
         "grad_out": [*batch, rows, width],
         "logsumexp": [*batch, rows],
