@@ -272,19 +272,21 @@ def cores_used(spec: OpSpec) -> int:
     return math.prod(split for _, split in spec.iteration_space.values())
 
 
-def core_slices(spec: OpSpec, core: int) -> dict[sympy.Symbol, int]:
-    """Which slice of each symbol a core works on.
+def core_slices(spec: OpSpec) -> tuple[dict[sympy.Symbol, int], ...]:
+    """Which slice of each symbol each core works on.
 
     Mixed radix, the first split symbol fastest; a split reduction symbol goes before all others, so that the partial
     sums of one result are on adjacent cores.
     """
     kept = output_symbols(spec)
+    order = sorted(spec.iteration_space, key=lambda symbol: symbol in kept)
+    return tuple(_slices_of_core(spec, order, core) for core in range(cores_used(spec)))
+
+
+def _slices_of_core(spec: OpSpec, order: Sequence[sympy.Symbol], core: int) -> dict[sympy.Symbol, int]:
     slices = dict.fromkeys(spec.iteration_space, 0)
-    rest = core
-    for symbol in sorted(spec.iteration_space, key=lambda symbol: symbol in kept):
-        split = spec.iteration_space[symbol][1]
-        slices[symbol] = rest % split
-        rest //= split
+    for symbol in order:
+        core, slices[symbol] = divmod(core, spec.iteration_space[symbol][1])
     return slices
 
 
@@ -309,20 +311,12 @@ def symbol_strides(arg: TensorArg, steps: Mapping[sympy.Symbol, int]) -> dict[sy
     return {symbol: byte_offset(arg, {**origin, symbol: step}) - start for symbol, step in steps.items()}
 
 
-def core_offset(arg: TensorArg, spec: OpSpec, core: int) -> int:
-    """Bytes from the start of ``arg``'s buffer to the first element that a core touches, in the first trip."""
-    strides = symbol_strides(arg, core_ranges(spec))
-    start = byte_offset(arg, dict.fromkeys(spec.iteration_space, 0))
-    return start + sum(strides[symbol] * at for symbol, at in core_slices(spec, core).items())
-
-
 def core_offsets(arg: TensorArg, spec: OpSpec) -> tuple[int, ...]:
-    """``core_offset`` of every core that the op uses."""
+    """Per core: bytes from the start of ``arg``'s buffer to the first element that it touches, in the first trip."""
     strides = symbol_strides(arg, core_ranges(spec))
     start = byte_offset(arg, dict.fromkeys(spec.iteration_space, 0))
     return tuple(
-        start + sum(strides[symbol] * at for symbol, at in core_slices(spec, core).items())
-        for core in range(cores_used(spec))
+        start + sum(strides[symbol] * at for symbol, at in slices.items() if at) for slices in core_slices(spec)
     )
 
 

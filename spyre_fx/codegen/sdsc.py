@@ -8,7 +8,7 @@ others starts at the symbol's value plus the distance of its slice from that of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from spyre_fx.codegen.layout import core_slices, cores_used
@@ -32,7 +32,10 @@ def superdsc(spec: OpSpec, index: int, symbol_ids: Sequence[Sequence[int]]) -> J
     """
     cores = cores_used(spec)
     dims, operands = dims_and_operands(spec)
-    slices = {str(core): _labelled(core_slices_of(spec, dims, core), dims) for core in range(cores)}
+    slices = {
+        str(core): {dim.label: 0 if dim.symbol is None else at[dim.symbol] for dim in dims}
+        for core, at in enumerate(core_slices(spec))
+    }
     return {
         f"{index}_{spec.op}": {
             "debug_handle_": spec.origin or None,
@@ -46,18 +49,12 @@ def superdsc(spec: OpSpec, index: int, symbol_ids: Sequence[Sequence[int]]) -> J
             "coreletFoldProp_": _factor(1, "corelet"),
             "numCoresUsed_": cores,
             "coreIdToDsc_": {str(core): 0 for core in range(cores)},
-            "numWkSlicesPerDim_": _labelled((dim.split for dim in dims), dims),
+            "numWkSlicesPerDim_": {dim.label: dim.split for dim in dims},
             "coreIdToWkSlice_": slices,
             "coreIdToDscSchedule": {str(core): [[-1, 0, 0, 0]] for core in range(cores)},
             "dscs_": [{spec.op: _dsc(spec, dims, operands, symbol_ids)}],
         }
     }
-
-
-def core_slices_of(spec: OpSpec, dims: Sequence[Dim], core: int) -> tuple[int, ...]:
-    """Slice of each dim that a core works on."""
-    slices = core_slices(spec, core)
-    return tuple(0 if dim.symbol is None else slices[dim.symbol] for dim in dims)
 
 
 def _dsc(spec: OpSpec, dims: Sequence[Dim], operands: Sequence[Any], symbol_ids: Sequence[Sequence[int]]) -> Json:
@@ -112,10 +109,6 @@ def _compute_op(spec: OpSpec) -> Json:
         "inputLabeledDs": [*inputs, *outputs] if accumulates else inputs,
         "outputLabeledDs": outputs,
     }
-
-
-def _labelled(values: Iterable[int], dims: Sequence[Dim]) -> dict[str, int]:
-    return {dim.label: value for dim, value in zip(dims, values, strict=True)}
 
 
 def _factor(factor: int, label: str) -> Json:

@@ -114,7 +114,8 @@ def test_core_offsets_of_a_row_split():
     out = matrix((64, 1024, 64), (sympy.floor(c1 / 64), c0, sympy.Mod(c1, 64)), is_input=False)
     spec = OpSpec("neg", False, {c0: (sympy.Integer(512), 32), c1: (sympy.Integer(1024), 1)}, (tensor, out))
     assert layout.core_ranges(spec) == {c0: 16, c1: 1024}
-    assert [layout.core_offset(tensor, spec, core) for core in (0, 1, 31)] == [0, 2048, 31 * 2048]
+    offsets = layout.core_offsets(tensor, spec)
+    assert [offsets[core] for core in (0, 1, 31)] == [0, 2048, 31 * 2048]
     assert layout.symbol_strides(tensor, {c0: 512, c1: 1024}) == {c0: 65536, c1: 2097152}
 
 
@@ -126,5 +127,5 @@ def test_partial_sticks_are_padded_and_a_split_reduction_goes_first():
     spec = OpSpec("batchmatmul", True, splits, (a, b, out))
     assert layout.padded_ranges(spec) == {c0: 128, c1: 512, c2: 192}
     assert layout.cores_used(spec) == 12
-    assert layout.core_slices(spec, 4) == {c0: 1, c1: 0, c2: 1}
-    assert layout.core_offset(b, spec, 4) == 64 * 128
+    assert layout.core_slices(spec)[4] == {c0: 1, c1: 0, c2: 1}
+    assert layout.core_offsets(b, spec)[4] == 64 * 128
