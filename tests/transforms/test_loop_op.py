@@ -77,11 +77,10 @@ X = torch.randn(10, 4)
 
 @pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
 def test_make_fx(model: Model, tracing_mode: str) -> None:
-    weight, loop = model.weight.detach(), model.loop
-    traced = make_fx(lambda x, w: loop(x + 1, w) * 2, tracing_mode=tracing_mode)(X, weight)
+    weight = model.weight.detach()
+    traced = make_fx(lambda x, w: model.loop(x + 1, w) * 2, tracing_mode=tracing_mode)(X, weight)
     assert_one_loop(traced)
     want = untiled(X, weight)
-    del model, loop
     torch.testing.assert_close(traced(X, weight), want)
     torch.testing.assert_close(copy.deepcopy(traced)(X, weight), want)
 
