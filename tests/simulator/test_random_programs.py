@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,10 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyre_fx.codegen.program import AffineMap, Base, Execute, For, Program
+from spyre_fx.codegen.program import Program
 from spyre_fx.errors import SpyreFxError
 from spyre_fx.target import Target
 from tests.simulator.bench import C0, C1, C2, Bench, Buffer, loop, op
+from tests.simulator.mutations import MUTATIONS, Mutation
 
 
 def divisors(number: int, most: int) -> list[int]:
@@ -136,96 +134,9 @@ CASE: dict[str, Any] = {
 }
 
 
-def in_execute(program: Program, change: Callable[[Execute], Execute], position: int) -> Program:
-    """``program`` with its n-th execute changed."""
-    count = iter(range(1000))
-
-    def walk(body: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(
-            dataclasses.replace(at, body=walk(at.body)) if isinstance(at, For)
-            else change(at) if isinstance(at, Execute) and next(count) == position
-            else at
-            for at in body
-        )  # fmt: skip
-
-    return dataclasses.replace(program, body=walk(program.body))
-
-
-def changed_stride(program: Program, rng: random.Random) -> Program:
-    maps = list(program.maps)
-    at = rng.randrange(len(maps))
-    strides = list(maps[at].strides)
-    strides[rng.randrange(len(strides))] += 128 * rng.choice([-8, -1, 1, 2, 8])
-    maps[at] = AffineMap(tuple(strides))
-    return dataclasses.replace(program, maps=tuple(maps))
-
-
-def changed_offset(program: Program, rng: random.Random) -> Program:
-    bases = list(program.bases)
-    at = rng.randrange(len(bases))
-    bases[at] = Base(bases[at].name, bases[at].value + 128 * rng.choice([-1, 1, 8]), bases[at].of)
-    return dataclasses.replace(program, bases=tuple(bases))
-
-
-def changed_count(program: Program, rng: random.Random) -> Program:
-    (outer,) = program.body
-    (inner,) = (at for at in outer.body if isinstance(at, For))
-    if rng.random() < 0.5:
-        return dataclasses.replace(program, body=(dataclasses.replace(outer, count=outer.count + rng.choice([-1, 1])),))
-    changed = dataclasses.replace(inner, count=inner.count + rng.choice([-1, 1]))
-    body = tuple(changed if at is inner else at for at in outer.body)
-    return dataclasses.replace(program, body=(dataclasses.replace(outer, body=body),))
-
-
-def in_file(program: Program, rng: random.Random, change: Callable[[Any, Any], None]) -> Program:
-    files = copy.deepcopy(program.files)
-    ((root,),) = (files[rng.choice(sorted(files))].values(),)
-    (body,) = root["dscs_"][0].values()
-    change(root, body)
-    return dataclasses.replace(program, files=files)
-
-
-def changed_slice(program: Program, rng: random.Random) -> Program:
-    def swap(root: Any, body: Any) -> None:
-        one, other = rng.sample(sorted(root["coreIdToWkSlice_"]), 2)
-        table = root["coreIdToWkSlice_"]
-        table[one], table[other] = table[other], table[one]
-
-    return in_file(program, rng, swap)
-
-
-def changed_lifetime(program: Program, rng: random.Random) -> Program:
-    """A value in LX moves, partly or wholly, over another one."""
-
-    def move(root: Any, body: Any) -> None:
-        nodes = [node for node in body["scheduleTree_"] if node["component_"] == "lx"]
-        starts = rng.choice(nodes)["startAddressCoreCorelet_"]["data_"]
-        shift = 128 * rng.choice([1, 2, 4])
-        starts.update({core: str(int(start) + shift) for core, start in starts.items()})
-
-    return in_file(program, rng, move)
-
-
-def changed_operands(program: Program, rng: random.Random) -> Program:
-    def swap(step: Execute) -> Execute:
-        return dataclasses.replace(step, operands=tuple(reversed(step.operands)))
-
-    return in_execute(program, swap, 2)
-
-
-MUTATIONS = [
-    changed_stride,
-    changed_offset,
-    changed_count,
-    changed_slice,
-    changed_lifetime,
-    changed_operands,
-]
-
-
 @pytest.mark.parametrize("mutation", MUTATIONS)
 @pytest.mark.parametrize("seed", range(8))
-def test_a_changed_program_is_caught_or_changes_values(mutation: Callable[..., Program], seed: int) -> None:
+def test_a_changed_program_is_caught_or_changes_values(mutation: Mutation, seed: int) -> None:
     torch.manual_seed(seed)
     rng = random.Random(seed)
     bench, program, z, expected = fused(CASE)
