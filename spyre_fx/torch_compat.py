@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 import torch
-from torch import fx
+from torch import fx, nn
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -38,11 +38,13 @@ __all__ = [
     "check_inputs",
     "copy_calling_convention",
     "core_aten_decompositions",
+    "export",
     "exporting",
     "has_kernel",
     "in_transform",
     "is_composite",
     "is_traced",
+    "is_wrapped",
     "program_calling_convention",
     "quiet",
     "storage_key",
@@ -66,6 +68,12 @@ def program_calling_convention(program: ExportedProgram, destination: fx.Graph) 
     destination.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(names), call.in_spec, call.out_spec)))
 
 
+def export(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+    """``torch.export`` without Dynamo, keeping what the user annotated (``torch.fx.traceback.annotate``)."""
+    with fx_traceback.preserve_node_meta():
+        return torch.export.export(module, args, kwargs, strict=False)
+
+
 def check_inputs(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise where the arguments do not fit the structure, sizes, ranges and dtypes of ``program``."""
     program._graph_module_flat_inputs(args, kwargs)
@@ -85,6 +93,13 @@ def core_aten_decompositions(keep: Iterable[Any]) -> dict[Any, Callable[..., Any
     for op in keep:
         table.pop(op, None)
     return cast("dict[Any, Callable[..., Any]]", table)
+
+
+def is_wrapped(value: Any) -> bool:
+    """Whether ``value`` is a tensor of some tracer or torch.func transform rather than one with memory."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return isinstance(value, FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(value)
 
 
 def storage_key(tensor: torch.Tensor) -> int | None:
@@ -147,7 +162,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exporting(functions: Iterable[types.FunctionType] = ()) -> Iterator[None]:
-    """Run torch.export alone and quietly, keeping annotations, and the frames of ``functions`` in the stack traces.
+    """Run torch.export alone and quietly, with the frames of ``functions`` among the recorded stack traces.
 
     Torch keeps the state of an export in module globals, hence one at a time; it records only frames named ``forward``
     and registered ones; it dumps the unfinished graph of a failed export to stderr, beside the exception; it warns
@@ -155,11 +170,11 @@ def exporting(functions: Iterable[types.FunctionType] = ()) -> Iterator[None]:
     """
     anchors: set[tuple[str, str]] = getattr(fx_proxy, "_STACK_TRACE_ANCHORS", set())
     stderr = io.StringIO()
-    with _EXPORT, warnings.catch_warnings(), quiet(), fx_traceback.preserve_node_meta():
+    with _EXPORT, warnings.catch_warnings(), quiet():
         warnings.filterwarnings(
             "ignore", message=".*(LeafSpec|_register_pytree_node).* deprecated", category=FutureWarning
         )
-        warnings.filterwarnings("ignore", message="The tensor attribute", category=UserWarning)
+        warnings.filterwarnings("ignore", message="The tensor attribute|A model attribute", category=UserWarning)
         added = {anchor for function in functions for anchor in _frames(function.__code__)} - anchors
         anchors |= added
         try:

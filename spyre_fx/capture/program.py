@@ -30,7 +30,7 @@ aten = torch.ops.aten
 _KEPT_OPS = (aten.detach.default,)
 """Core ATen turns detach into an alias, through which gradients would flow."""
 
-_KEPT_META = ("val", "stack_trace", "nn_module_stack", "original_aten", "source_fn_stack", "torch_fn", "custom")
+_KEPT_META = ("val", "stack_trace", "nn_module_stack", "original_aten", "source_fn_stack", "torch_fn")
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
 _MUTATION = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
@@ -86,6 +86,8 @@ class _Builder:
                 raise UNSUPPORTED_INPUT(name=node.name)
 
     def copy(self, node: fx.Node) -> None:
+        if node.target is aten._assert_tensor_metadata.default:  # dtype and device are those of the examples anyway
+            return
         if node.op == "get_attr":  # the graph of a branch or loop body
             self.root[str(node.target)] = getattr(self.program.graph_module, str(node.target))
         copied = self._enter(node, self.graph.node_copy(node, self._new.__getitem__))
@@ -124,6 +126,10 @@ class _Builder:
 
     def _enter(self, old: fx.Node, new: fx.Node) -> fx.Node:
         new.meta = {key: old.meta[key] for key in _KEPT_META if key in old.meta}
+        if notes := {
+            key: note for key, note in old.meta.get("custom", {}).items() if not key.startswith("_torchdynamo")
+        }:
+            new.meta["custom"] = notes
         self._new[old] = new
         return new
 

@@ -23,12 +23,20 @@ from spyre_fx.errors.capture import (
     ARGUMENTS,
     BAD_FILE,
     CONTROL_FLOW,
+    LOST,
     NO_FILE,
     NOT_CALLABLE,
     NOT_TRACEABLE,
 )
 from spyre_fx.errors.location import user_line
-from spyre_fx.torch_compat import GuardOnDataDependentSymNode, check_inputs, exporting, storage_key
+from spyre_fx.torch_compat import (
+    GuardOnDataDependentSymNode,
+    check_inputs,
+    export,
+    exporting,
+    is_wrapped,
+    storage_key,
+)
 
 
 def capture(
@@ -97,7 +105,9 @@ def _from_module(
     register_dataclasses((args, kwargs))
     args, kwargs = _own_memory((args, kwargs), module, found)
     with _refusals(name), exporting(found.functions), watched(module):
-        program = torch.export.export(module, args, kwargs, strict=False)
+        program = export(module, args, kwargs)
+        if any(map(is_wrapped, program.constants.values())):
+            raise LOST(name=name)
         program = decompose(detach_no_grad_regions(program))
         return to_graph_module(program, found.parameters)
 

@@ -53,6 +53,12 @@ NOT_TRACEABLE = Template(
     "tensor code that torch.export can trace",
     "change what the message names, or capture the parts around it separately",
 )
+LOST = Template(
+    CaptureError,
+    "{name} wraps tensors so that torch.export loses sight of them, as torch.func.grad does",
+    "ops on the tensors that the program is given",
+    "trace it with torch.fx.experimental.proxy_tensor.make_fx(fn)(*args) and use that graph",
+)
 ASSIGNED = Template(
     CaptureError,
     "forward sets {attributes}, which the graph could not do",

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx import traceback as fx_traceback
 
 from tests.capture.checks import captured, same, targets
 
@@ -113,6 +114,52 @@ def test_nodes_know_their_module_and_line() -> None:
             assert "L__self__" in node.meta["nn_module_stack"]
     (gelu,) = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.gelu.default)
     assert [path for path, _ in gelu.meta["nn_module_stack"].values()] == ["", "mlp", "mlp.1"]
+
+
+def test_annotations_stay_with_the_ops() -> None:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        with fx_traceback.annotate({"note": {"A": 2}}):
+            y = F.layer_norm(x, (4,)).softmax(-1)
+        return y + 1
+
+    gm = captured(run, torch.randn(3, 4))
+    notes = {node.name: node.meta.get("custom") for node in gm.graph.nodes if node.op == "call_function"}
+    assert notes == {
+        "native_layer_norm": {"note": {"A": 2}},
+        "getitem": {"note": {"A": 2}},
+        "_softmax": {"note": {"A": 2}},
+        "add": None,
+    }
+
+
+def test_casts_leave_no_assertions() -> None:
+    assert targets(captured(lambda x: x.to(torch.float16).float(), torch.randn(3))) == ["_to_copy.default"] * 2
+
+
+@torch.library.custom_op("capture_tests::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_custom_ops_stay_whole() -> None:
+    x = torch.randn(3)
+    gm = captured(lambda x: twice(x) + 1, x)
+    assert targets(gm) == ["capture_tests.twice.default", "add.Tensor"]
+    same(x * 2 + 1, gm(x))
+
+
+def test_control_flow_ops_keep_their_graphs() -> None:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    gm = captured(run, torch.ones(3))
+    same(torch.full((3,), 2.0), gm(torch.ones(3)))
+    same(torch.full((3,), -2.0), gm(-torch.ones(3)))
 
 
 def test_batch_norm_in_training_updates_the_modules_own_statistics() -> None:

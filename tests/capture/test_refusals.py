@@ -75,6 +75,11 @@ def test_torchs_own_traceback_log_and_dump_stay_away(
         (lambda x: torch.from_numpy(x.numpy()), (X,), r"test_refusals.py:\d+: .*x\.numpy\(\)"),
         (lambda x: undefined(x), (X,), "NameError: name 'undefined' is not defined"),  # noqa: F821
         (lambda x: {x}, (X,), "set"),
+        (
+            lambda x: torch.func.grad(lambda y: y.sin().sum())(x),
+            (X,),
+            r"loses sight of them, as torch\.func\.grad does",
+        ),
         (lambda x: x.t_(), (X,), "cannot be made into a graph"),
         (lambda x: X.add_(x), (X.clone(),), "is mutated in the forward method"),
     ],
