@@ -13,10 +13,14 @@ from spyre_fx.codegen.bundle_files import read_bundle, write_bundle
 from spyre_fx.codegen.bundle_run import run_lowered, zero_inputs
 from spyre_fx.codegen.listing import host_name, list_lowered
 from spyre_fx.codegen.lowered import DeviceStep, HostStep, Lowered
+from spyre_fx.codegen.memory_map import argument_ranges
 from spyre_fx.codegen.mlir import Syntax, print_program
 from spyre_fx.codegen.program import Execute, For, Program, statements
 from spyre_fx.codegen.source import print_source
 from spyre_fx.codegen.specs import Spec, UnimplementedOp
+from spyre_fx.codegen.unroll import check_unrolled
+from spyre_fx.codegen.verify import verify_specs
+from spyre_fx.codegen.verify_program import verify_program
 
 if TYPE_CHECKING:
     from spyre_fx.simulator import Counters
@@ -97,6 +101,19 @@ class Bundle:
         result = run_lowered(self.lowered, self.programs, args, kwargs, device)
         self.counters = device.counters
         return result
+
+    def verify(self) -> None:
+        """Check specs and programs, and that each program does trip by trip what its specs say when they are unrolled.
+
+        Raises:
+            SpecError, LoweringError: naming the first spot that differs.
+        """
+        target, ranges = self.lowered.target, argument_ranges(self.lowered)
+        steps = [step for step in self.lowered.steps if isinstance(step, DeviceStep)]
+        for step, program in zip(steps, self.programs, strict=True):
+            verify_specs(step.specs, target)
+            verify_program(program, target, ranges)
+            check_unrolled(program, step.specs, target)
 
     def report(self) -> str:
         """What the last run moved, per op and per loop, beside the least that it could.
