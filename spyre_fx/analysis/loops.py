@@ -16,12 +16,18 @@ def is_loop(module: Any) -> bool:
     return hasattr(module, "phases") and callable(getattr(module, "body", None))
 
 
+def loop_of(gm: fx.GraphModule, node: fx.Node) -> Any:
+    """The loop that ``node`` calls, or None if it does something else."""
+    module = gm.get_submodule(str(node.target)) if node.op == "call_module" else None
+    return module if is_loop(module) else None
+
+
 def bodies(gm: fx.GraphModule, node: fx.Node) -> Iterator[tuple[int, fx.GraphModule]]:
     """For each phase of the loop that ``node`` calls its trips and its body; nothing for any other node."""
-    module: Any = gm.get_submodule(str(node.target)) if node.op == "call_module" else None
-    if is_loop(module):
-        for phase in module.phases:
-            yield phase.trips, module.body(phase)
+    loop = loop_of(gm, node)
+    if loop is not None:
+        for phase in loop.phases:
+            yield phase.trips, loop.body(phase)
 
 
 def with_bodies(gm: fx.GraphModule) -> Iterator[fx.GraphModule]:
@@ -30,3 +36,9 @@ def with_bodies(gm: fx.GraphModule) -> Iterator[fx.GraphModule]:
     for node in gm.graph.find_nodes(op="call_module"):
         for _, body in bodies(gm, node):
             yield from with_bodies(body)
+
+
+def carried_arguments(loop: Any) -> dict[int, int]:
+    """For each result that is carried from trip to trip the argument that it starts as."""
+    arguments = ((position, getattr(result, "argument", None)) for position, result in enumerate(loop.results))
+    return {position: argument for position, argument in arguments if argument is not None}

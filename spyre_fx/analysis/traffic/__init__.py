@@ -1,0 +1,9 @@
+"""Bytes moved between main memory and a scratchpad: of a graph, of the best simple schedules, and the least of any."""
+
+from __future__ import annotations
+
+from spyre_fx.analysis.traffic import bounds, schedules
+from spyre_fx.analysis.traffic.model import Moved, Traffic, compulsory_bytes, traffic
+from spyre_fx.analysis.traffic.schedules import Schedule
+
+__all__ = ["Moved", "Schedule", "Traffic", "bounds", "compulsory_bytes", "schedules", "traffic"]

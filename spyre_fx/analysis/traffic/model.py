@@ -1,0 +1,206 @@
+"""The bytes that a graph moves between main memory and one scratchpad, by a model that is easy to state.
+
+- Inputs, outputs and all values between the ops of the outermost graph live in main memory: each op reads its operands
+  and writes its results. Views move nothing.
+- An op runs at its best for the scratchpad: a product by the best simple schedule, a softmax or a norm whose row does
+  not fit with one more pass over its input, everything else streams.
+- A loop whose trip fits keeps what its body makes, and its tiles: a sliced argument is read once, an assembled result
+  written once, a carried value stays. Arguments that every trip needs whole are kept as far as room is left, the
+  smallest first; the others are streamed, in every trip, by the ops that read them.
+- A loop whose trip does not fit keeps nothing: its ops move their tiles as those of the outermost graph move tensors.
+- An inner loop has the room that the values of the outer trip leave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+from spyre_fx.analysis.budget import body_timeline
+from spyre_fx.analysis.buffers import Buffer, Buffers, buffers_of, byte_size
+from spyre_fx.analysis.iteration import tensors
+from spyre_fx.analysis.loops import carried_arguments, loop_of
+from spyre_fx.analysis.traffic.ops import op_reads
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes moved from and to main memory."""
+
+    read: int = 0
+    written: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.read + self.written
+
+    def __add__(self, other: Moved) -> Moved:
+        return Moved(self.read + other.read, self.written + other.written)
+
+    def times(self, trips: int) -> Moved:
+        return Moved(self.read * trips, self.written * trips)
+
+
+@dataclass(frozen=True)
+class Traffic(Moved):
+    """The traffic of a graph, and of each node of its outermost graph that moves anything."""
+
+    by_node: dict[fx.Node, Moved] = field(default_factory=dict)
+
+
+def traffic(gm: fx.GraphModule, capacity: int) -> Traffic:
+    """The bytes that ``gm`` moves with a scratchpad of ``capacity`` bytes.
+
+    args:
+        gm: a graph with shapes in ``meta["val"]``, tiled or not; symbolic sizes count as 0.
+        capacity: bytes of the scratchpad.
+    """
+    by_node = _Scope(gm, capacity, frozenset(), keeps=False).by_node()
+    total = sum(by_node.values(), Moved())
+    return Traffic(total.read, total.written, by_node)
+
+
+def compulsory_bytes(gm: fx.GraphModule) -> int:
+    """Every input that is read, once, and every output, once: no schedule moves less."""
+    buffers = buffers_of(gm)
+    output = gm.graph.output_node()
+    returned = {buffer for node in output.all_input_nodes for buffer in buffers.of[node]}
+    read = sum(b.byte_size for b in buffers.all if b.is_input and any(_computes(u) for u in b.producer.users))
+    return read + sum(buffer.byte_size for buffer in returned if not buffer.is_input)
+
+
+def _computes(node: fx.Node) -> bool:
+    return node.op != "output"
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """One graph while it runs: what of it is in the scratchpad, and the bytes that are still free there."""
+
+    gm: fx.GraphModule
+    free: int
+    held: frozenset[fx.Node]
+    """Inputs that are in the scratchpad."""
+    keeps: bool
+    """Whether what the graph makes stays in the scratchpad."""
+
+    def by_node(self) -> dict[fx.Node, Moved]:
+        buffers = buffers_of(self.gm)
+        moved: dict[fx.Node, Moved] = {}
+        for node in buffers.nodes:
+            made = [buffer for buffer in buffers.of[node] if buffer.producer is node and not buffer.is_input]
+            if not made:
+                continue
+            loop = loop_of(self.gm, node)
+            found = self._op(node, made, buffers) if loop is None else self._loop(node, loop, buffers)
+            if found.total:
+                moved[node] = found
+        return moved
+
+    def total(self) -> Moved:
+        return sum(self.by_node().values(), Moved())
+
+    def _in_main(self, buffer: Buffer) -> bool:
+        return buffer.producer not in self.held if buffer.is_input else not self.keeps
+
+    def _op(self, node: fx.Node, made: list[Buffer], buffers: Buffers) -> Moved:
+        operands = dict.fromkeys(node.all_input_nodes)
+        streamed = {
+            operand: _read_size(operand, buffers) for operand in operands if self._is_streamed(operand, buffers)
+        }
+        written = 0 if self.keeps else sum(buffer.byte_size for buffer in made)
+        return Moved(op_reads(node, streamed, self.free), written)
+
+    def _is_streamed(self, operand: fx.Node, buffers: Buffers) -> bool:
+        return any(map(self._in_main, buffers.of.get(operand, ())))
+
+    def _loop(self, node: fx.Node, loop: Any, buffers: Buffers) -> Moved:
+        held = {
+            i for i, arg in enumerate(node.args) if isinstance(arg, fx.Node) and not self._is_streamed(arg, buffers)
+        }
+        trips = [_Trip(loop.body(phase), phase.trips, loop, held) for phase in loop.phases]
+        if any(trip.core > self.free for trip in trips):
+            return sum((trip.spilled(self.free) for trip in trips), Moved())
+        room = self.free - max(trip.core for trip in trips)
+        kept = _kept(trips[0], room)
+        room -= sum(kept.values())
+        moved = sum((trip.run(room, frozenset(kept)) for trip in trips), Moved(sum(kept.values())))
+        return moved + trips[0].ends(written=not self.keeps)
+
+
+class _Trip:
+    """One phase of a loop: a body that runs ``count`` times."""
+
+    def __init__(self, body: fx.GraphModule, count: int, loop: Any, held: set[int]) -> None:
+        self.body, self.count, self.loop = body, count, loop
+        self.inputs = body.graph.find_nodes(op="placeholder")
+        carried = set(carried_arguments(loop).values())
+        tensor = [i for i, node in enumerate(self.inputs) if tensors(node.meta.get("val"))]
+        self.held = held
+        self.carried = [i for i in tensor if i in carried]
+        self.sliced = [i for i in tensor if loop.arguments[i] is not None]
+        self.whole = [i for i in tensor if loop.arguments[i] is None and i not in carried and i not in held]
+        apart = [self.inputs[i] for i in {*held, *self.whole, *self.carried}]
+        self.moments = body_timeline(body, apart, [self.inputs[i] for i in self.carried])
+        self.room_at = {moment.node: moment.live_bytes for moment in self.moments}
+        self.state = sum(self.size(i) for i in self.carried if i not in held)
+        self.core = self.state + max((moment.live_bytes for moment in self.moments), default=0)
+
+    def size(self, argument: int) -> int:
+        """Bytes that one trip sees of an argument."""
+        return sum(byte_size(tensor) for tensor in tensors(self.inputs[argument].meta["val"]))
+
+    def run(self, room: int, kept: frozenset[int]) -> Moved:
+        """All trips, with everything but the streamed arguments in the scratchpad."""
+        resident = frozenset(node for i, node in enumerate(self.inputs) if i not in self.whole or i in kept)
+        free = room + self.core - self.state
+        inside = _Kept(self.body, free, resident, True, self.room_at).total()
+        tiles = sum(self.size(i) for i in self.sliced if i not in self.held)
+        return (inside + Moved(tiles)).times(self.count)
+
+    def spilled(self, free: int) -> Moved:
+        """All trips, with nothing kept from op to op."""
+        resident = frozenset(self.inputs[i] for i in self.held)
+        return _Scope(self.body, free, resident, keeps=False).total().times(self.count)
+
+    def ends(self, written: bool) -> Moved:
+        """What enters and leaves the loop once: initial values of what is carried, and the results."""
+        read = sum(self.size(i) for i in self.carried if i not in self.held)
+        sizes = [_type_bytes(kind) for kind in self.loop.result_types]
+        return Moved(read, sum(sizes) if written else 0)
+
+
+@dataclass(frozen=True)
+class _Kept(_Scope):
+    """The body of a loop whose trip fits: inner loops have what the trip leaves free at their place."""
+
+    room_at: dict[fx.Node, int]
+
+    def _loop(self, node: fx.Node, loop: Any, buffers: Buffers) -> Moved:
+        inner = _Scope(self.gm, self.free - self.room_at.get(node, 0), self.held, self.keeps)
+        return inner._loop(node, loop, buffers)
+
+
+def _kept(trip: _Trip, room: int) -> dict[int, int]:
+    """The whole arguments that fit into ``room``, the smallest first, with their bytes."""
+    kept: dict[int, int] = {}
+    for size, argument in sorted((trip.size(i), i) for i in trip.whole):
+        if size <= room:
+            kept[argument] = size
+            room -= size
+    return kept
+
+
+def _read_size(operand: fx.Node, buffers: Buffers) -> int:
+    """Bytes read of an operand: those of the value, and of a broadcast only those of what it repeats."""
+    value = sum(byte_size(tensor) for tensor in tensors(operand.meta.get("val")))
+    return min(value, sum(buffer.byte_size for buffer in buffers.of[operand]))
+
+
+def _type_bytes(kind: Any) -> int:
+    size = kind.dtype.itemsize
+    for extent in kind.shape:
+        size *= extent
+    return int(size)

@@ -1,0 +1,80 @@
+"""What one op reads from main memory when it runs at its best for a scratchpad."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from torch import fx
+
+from spyre_fx.analysis.iteration import IterationSpace, Kind
+from spyre_fx.analysis.iteration_space import call_of, space_of
+from spyre_fx.analysis.traffic.schedules import matmul
+
+
+def op_reads(node: fx.Node, streamed: Mapping[fx.Node, int], capacity: int) -> int:
+    """Bytes that ``node`` reads of the operands that are in main memory.
+
+    args:
+        node: an op.
+        streamed: its operands in main memory, with the bytes of one pass over each.
+        capacity: bytes of the scratchpad that the op may use.
+    """
+    once = sum(streamed.values())
+    space = space_of(node) if streamed else None
+    if space is None:
+        return once
+    if any(axis.combine == "matmul" for axis in space.axes):
+        return max(once, _product_reads(node, space, streamed, capacity))
+    if _returns_what_it_reduces(space):
+        return once + _second_pass(node, space, streamed, capacity)
+    return once
+
+
+def _product_reads(node: fx.Node, space: IterationSpace, streamed: Mapping[fx.Node, int], capacity: int) -> int:
+    """Reads of a batch of products at the best simple schedule; once where a factor is in the scratchpad already."""
+    if len(streamed) < len(set(node.all_input_nodes)):
+        return 0
+    shape = _product_shape(space)
+    if shape is None:
+        return 0
+    batch, m, n, k = shape
+    size = call_of(node).results[0].itemsize
+    return batch * size * (_best_traffic(m, n, k, capacity // size) - m * n)
+
+
+def _best_traffic(m: int, n: int, k: int, capacity: int) -> int:
+    """Elements moved by the best simple schedule with the largest granule that fits at all; without one, no reuse."""
+    for granule in (64, 32, 16, 8, 4, 2, 1):
+        best = matmul(m, n, k, capacity, granule)
+        if best is not None:
+            return best.traffic
+    return 2 * m * n * k + m * n
+
+
+def _product_shape(space: IterationSpace) -> tuple[int, int, int, int] | None:
+    """Extents of a product's batch, rows, columns and contraction, from where its axes appear."""
+    contracted = {axis for axis, it in enumerate(space.axes) if it.kind is Kind.REDUCTION}
+    factors = [used for used in map(_axes, space.operands) if used & contracted]
+    if len(factors) != 2:
+        return None
+    left, right = factors
+    result = _axes(space.results[0])
+    groups = (left & right & result, (left - right) & result, (right - left) & result, contracted)
+    batch, m, n, k = (math.prod(space.axes[axis].extent for axis in group) for group in groups)
+    return batch, m, n, k
+
+
+def _returns_what_it_reduces(space: IterationSpace) -> bool:
+    return any(space.axes[axis].kind is Kind.REDUCTION for axis in _axes(space.results[0]))
+
+
+def _second_pass(node: fx.Node, space: IterationSpace, streamed: Mapping[fx.Node, int], capacity: int) -> int:
+    """A row op reads its input again where a row and its result do not fit: once for statistics, once to apply them."""
+    operand = call_of(node).operands[0]
+    row = math.prod(axis.extent for axis in space.axes if axis.kind is Kind.REDUCTION) * operand.itemsize
+    return next(iter(streamed.values())) if 2 * row > capacity else 0
+
+
+def _axes(index_map: tuple[tuple[int, ...], ...]) -> set[int]:
+    return {axis for dim in index_map for axis in dim}
