@@ -26,6 +26,7 @@ class Part:
     size: int
     offset: int
     axis: int | None
+    dim: int
     sticks: bool = False
     """The axis is counted in whole sticks here."""
 
@@ -56,15 +57,13 @@ class Emitter:
         """One op. A longer buffer dim of which one index is used gets a symbol of range 1."""
         parts = [device_parts(kernel, operand, self.layouts[operand.buffer]) for operand in kernel.operands]
         axes, splits = list(kernel.axes), list(self.splits[kernel])
-        extra = 0
-        for number, row in enumerate(parts):
+        for operand, row in zip(kernel.operands, parts, strict=True):
             for position, part in enumerate(row):
                 if part.axis is None and part.size > 1:
-                    row[position] = replace(part, axis=len(axes))
-                    axes.append(Axis(1, False, frozenset()))
-                    splits.append(1)
-                    extra += 1
-            parts[number] = row
+                    axis = _single(axes, {other.axis for other in row}, operand, part)
+                    row[position] = replace(part, axis=axis)
+        extra = len(axes) - len(kernel.axes)
+        splits += [1] * extra
         order = [*range(len(axes) - extra, len(axes)), *range(len(axes) - extra)]
         symbols = {axis: sympy.Symbol(f"c{position}") for position, axis in enumerate(order)}
         args = tuple(
@@ -77,7 +76,7 @@ class Emitter:
             iteration_space={symbols[a]: (sympy.Integer(axes[a].extent), splits[a]) for a in order},
             args=args,
             op_info=dict(kernel.info),
-            tiled_symbols=tuple(_tiled(loop, kernel, symbols) for loop in path),
+            tiled_symbols=tuple(_tiled(loop, axes, symbols) for loop in path),
             origin=kernel.origin,
         )
 
@@ -110,9 +109,19 @@ class Emitter:
         )
 
 
-def _tiled(loop: Loop, kernel: Kernel, symbols: Mapping[int, sympy.Symbol]) -> Any:
+def _single(axes: list[Axis], taken: set[int | None], operand: Operand, part: Part) -> int:
+    """An axis of range 1 for a buffer dim of which one index is used: one that the same loops cut, or a new one."""
+    levels = frozenset(loop for loop, steps in operand.advance if steps[part.dim])
+    for axis, entry in enumerate(axes):
+        if entry.extent == 1 and axis not in taken and entry.levels == levels:
+            return axis
+    axes.append(Axis(1, False, levels))
+    return len(axes) - 1
+
+
+def _tiled(loop: Loop, axes: Sequence[Axis], symbols: Mapping[int, sympy.Symbol]) -> Any:
     """The symbol that a loop cuts, a tuple of several, or None."""
-    found = [symbols[axis] for axis, entry in enumerate(kernel.axes) if loop in entry.levels]
+    found = [symbols[axis] for axis, entry in enumerate(axes) if loop in entry.levels]
     return tuple(found) if len(found) > 1 else (found[0] if found else None)
 
 
@@ -142,7 +151,7 @@ def device_parts(kernel: Kernel, operand: Operand, layout: Layout) -> list[Part]
     """
     parts: list[Part] = []
     for dim, size in zip(layout.slots[:-1], layout.device_size, strict=False):
-        parts += [Part(size, 0, None)] if dim < 0 else _parts_of(kernel, operand, layout, dim, size)
+        parts += [Part(size, 0, None, dim)] if dim < 0 else _parts_of(kernel, operand, layout, dim, size)
     return parts
 
 
@@ -159,12 +168,12 @@ def _parts_of(kernel: Kernel, operand: Operand, layout: Layout, dim: int, size: 
         step = max(1, digit.step // unit)
         if rest % step:
             raise _carries(kernel, operand)
-        parts.append(Part(rest // step, offset // step, digit.axis))
+        parts.append(Part(rest // step, offset // step, digit.axis, dim))
         rest, offset = step, offset % step
     if fine:
-        parts.append(Part(rest, offset, fine[0].axis, sticks=stick))
+        parts.append(Part(rest, offset, fine[0].axis, dim, sticks=stick))
     elif rest > 1 or not parts:
-        parts.append(Part(rest, offset, None))
+        parts.append(Part(rest, offset, None, dim))
     for part in parts:
         extent = 1 if part.axis is None else kernel.axes[part.axis].extent
         extent = -(-extent // unit) if part.sticks else extent

@@ -42,6 +42,8 @@ class Life:
     start: int
     end: int
     home: tuple[Loop, ...]
+    fixed: bool
+    """No use of it moves from trip to trip."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def life_of(uses: list[Use], spans: Mapping[Loop, tuple[int, int]]) -> Life:
         start, end = spans[inner[0]] if inner else (use.position, use.position)
         starts.append(start)
         ends.append(end)
-    return Life(min(starts), max(ends), home)
+    return Life(min(starts), max(ends), home, not any(use.operand.advance for use in uses))
 
 
 def may_stay(uses: list[Use], splits: Mapping[Kernel, Splits]) -> bool:

@@ -7,7 +7,6 @@ The move stands before the outermost loop in which what it reads stays the same.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,9 +14,10 @@ from typing import Any
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.builder import Builder
 from spyre_fx.codegen.device_ops import OpKind
-from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, nested, replaced
+from spyre_fx.codegen.hoist import Hoist
+from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, replaced
 from spyre_fx.codegen.layout import elements_per_stick
-from spyre_fx.codegen.sticks import SPARSE, Lanes, Layouts, choose, dim_for, lane_of, layout_for
+from spyre_fx.codegen.sticks import SPARSE, Costs, Lanes, Layouts, choose, dim_for, lane_of, layout_for
 from spyre_fx.codegen.terms import Loop
 from spyre_fx.codegen.tree import HostCall
 from spyre_fx.errors.lowering import NO_STICK, SUB_STICK_WINDOW
@@ -41,14 +41,17 @@ class Restickifier:
         self.builder = builder
         self.layouts = layouts
         self._scopes: list[_Scope] = []
-        self._writers: dict[Buffer, list[tuple[Loop, ...]]] = defaultdict(list)
+        self._hoist = Hoist(items)
         self._variants: dict[tuple[Buffer, int], Buffer] = {}
-        for kernel, path in nested(items):
-            self._writers[kernel.output.buffer].append(path)
 
     def run(self, items: list[Item]) -> list[Item]:
         """The tree with moves in it."""
         return self._block(items, None)
+
+    @property
+    def _path(self) -> tuple[Loop, ...]:
+        """The loops that are open, outermost first."""
+        return tuple(scope.loop for scope in self._scopes if scope.loop is not None)
 
     def _block(self, items: list[Item], loop: Loop | None) -> list[Item]:
         scope = _Scope(loop, [], {})
@@ -65,7 +68,7 @@ class Restickifier:
         return scope.items
 
     def _kernel(self, kernel: Kernel) -> None:
-        lanes = choose(kernel, self.layouts)
+        lanes = choose(kernel, self.layouts, Costs(self._hoist, self._path))
         if lanes is None:
             raise self._impossible(kernel)
         if self._is_move(kernel):
@@ -108,7 +111,7 @@ class Restickifier:
             return self._variant(operand, wanted)
         if lane_of(operand, self.layouts[buffer]) == wanted:
             return operand
-        depth = self._depth(operand)
+        depth = self._hoist.depth(operand, self._path)
         scope = self._scopes[depth]
         key = (
             buffer,
@@ -117,29 +120,15 @@ class Restickifier:
             tuple((digit.dim, digit.step, kernel.axes[digit.axis].extent) for digit in operand.digits),
             [digit.axis for digit in operand.digits].index(wanted) if wanted != SPARSE else SPARSE,
         )
-        shared = len(self._writers[buffer]) <= 1
+        shared = len(self._hoist.writers[buffer]) <= 1
         if shared and key in scope.moved:
             return _renamed(scope.moved[key], operand)
         moved = self._fresh(kernel, operand, wanted, beside)
         scope.items.append(_move(kernel, operand, moved))
-        self._writers[moved.buffer].append(tuple(s.loop for s in self._scopes[1 : depth + 1] if s.loop is not None))
+        self._hoist.writers[moved.buffer].append(self._path[:depth])
         if shared:
             scope.moved[key] = moved
         return moved
-
-    def _depth(self, operand: Operand) -> int:
-        """How many loops a move of ``operand`` must stand in."""
-        path = [scope.loop for scope in self._scopes[1:]]
-        advancing = {loop for loop, _ in operand.advance}
-        depth = max((path.index(loop) + 1 for loop in advancing if loop in path), default=0)
-        for writer in self._writers[operand.buffer]:
-            shared = 0
-            for ours, theirs in zip(path, writer, strict=False):
-                if ours is not theirs:
-                    break
-                shared += 1
-            depth = max(depth, shared)
-        return depth
 
     def _variant(self, operand: Operand, wanted: int) -> Operand:
         """A constant laid out as it is wanted here: the host writes one copy per layout."""

@@ -2,8 +2,7 @@
 
 Every op has a rule about the lanes of its tensors: pointwise ops want one axis in the lanes of all of them (or one
 value per stick where a tensor lacks that axis), a matmul the reduced axis in A's lanes and the generated one in B's and
-C's, a reduction takes what it gets. ``choose`` picks, per op and in program order, the lane axis that asks for the fewest
-elements to be moved to other sticks. A better search may replace ``choose``; ``restickify`` only carries out.
+C's, a reduction takes what it gets.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from dataclasses import dataclass
 
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.device_ops import OpKind
-from spyre_fx.codegen.kernels import Digit, Item, Kernel, Operand, nested
-from spyre_fx.codegen.layout import Layout, default_layout, device_format, elements_per_stick, layout_of_slots
+from spyre_fx.codegen.hoist import Hoist
+from spyre_fx.codegen.kernels import Kernel, Operand
+from spyre_fx.codegen.layout import Layout, default_layout, device_format, layout_of_slots, round_up
+from spyre_fx.codegen.terms import Loop
 
 Layouts = dict[Buffer, Layout]
 SPARSE = -1
@@ -46,11 +47,6 @@ def lane_along(operand: Operand, dim: int, lanes: int) -> int | None:
     if any(step % lanes for step in (*moves, *coarse)):
         return None
     return fine[0].axis if fine else SPARSE
-
-
-def free(buffer: Buffer) -> bool:
-    """Whether the layout of a buffer is ours to choose."""
-    return buffer.role in ("internal", "constant", "parameter")
 
 
 def dim_for(operand: Operand, axis: int, lanes: int) -> int | None:
@@ -110,85 +106,66 @@ def _matmul_lanes(kernel: Kernel) -> Iterator[Lanes]:
                 yield Lanes((n, k) if swapped else (k, n), n, swapped)
 
 
-def choose(kernel: Kernel, layouts: Mapping[Buffer, Layout], trips: int = 1) -> Lanes | None:
-    """The cheapest way, or None if the op has none."""
-    best: tuple[tuple[float, ...], Lanes] | None = None
-    for position, lanes in enumerate(lanes_wanted(kernel)):
-        cost = _cost(kernel, lanes, layouts)
-        if cost is not None and (best is None or (cost * trips, position) < best[0]):
-            best = ((cost * trips, position), lanes)
-    return None if best is None else best[1]
+@dataclass(frozen=True)
+class Costs:
+    """What it costs to move values to other sticks: elements, padding included, as often as the move is made."""
 
+    hoist: Hoist
+    path: tuple[Loop, ...] = ()
 
-def _cost(kernel: Kernel, lanes: Lanes, layouts: Mapping[Buffer, Layout]) -> float | None:
-    """Elements to move to other sticks; None if it cannot be done."""
-    total = 0.0
-    wanted = [*zip(kernel.inputs, lanes.inputs, strict=True), (kernel.output, lanes.output)]
-    for operand, axis in wanted:
-        found = _moved(kernel, operand, axis, layouts)
-        if found is None:
-            return None
-        total += found
-    # One value per stick takes a whole stick per value.
-    per_stick = elements_per_stick(kernel.output.buffer.dtype)
-    return total + (kernel.elements(kernel.output) / per_stick if lanes.output == SPARSE else 0.0)
-
-
-def _moved(kernel: Kernel, operand: Operand, axis: int, layouts: Mapping[Buffer, Layout]) -> float | None:
-    buffer = operand.buffer
-    if buffer in layouts:
-        found = lane_of(operand, layouts[buffer])
+    def input(self, kernel: Kernel, operand: Operand, axis: int, layout: Layout) -> float:
+        """To have ``axis`` in the lanes of an input; infinite if it cannot be."""
+        found = lane_of(operand, layout)
         if found == axis:
             return 0.0
-        if free(buffer) and buffer.role != "internal" and dim_for(operand, axis, layouts[buffer].lanes) is not None:
-            return 0.0
-        return None if found is None else float(kernel.elements(operand))
-    return None if dim_for(operand, axis, elements_per_stick(buffer.dtype)) is None else 0.0
+        if operand.buffer.role in ("constant", "parameter"):
+            return 0.0 if dim_for(operand, axis, layout.lanes) is not None else math.inf
+        if found is None:
+            return math.inf
+        return _padded(kernel, operand, (found, axis), layout.lanes) * self.hoist.trips(operand, self.path)
+
+    def output(self, kernel: Kernel, axis: int, layout: Layout) -> float:
+        """To have ``axis`` in the lanes of the op and then store its output in ``layout``."""
+        operand = kernel.output
+        found = lane_of(operand, layout)
+        if found is None or not ends_well(kernel, operand, layout.stick_dim, layout.lanes):
+            return math.inf
+        spread = kernel.elements(operand) / layout.lanes if axis == SPARSE else 0.0
+        if found == axis:
+            return spread
+        moved = _padded(kernel, operand, (found, axis), layout.lanes)
+        return spread + moved * math.prod(loop.count for loop in self.path)
 
 
-def assign(items: list[Item], layouts: Layouts) -> Layouts:
-    """Layouts of all buffers, those given included.
-
-    An op all of whose inputs are constants says nothing about its output; the next op that touches it does.
-    """
-    layouts = dict(layouts)
-    hints = _matmul_rows(items)
-    late: list[Kernel] = []
-    for kernel, path in nested(items):
-        speaks = any(operand.digits for operand in kernel.inputs)
-        if speaks:
-            _settle(kernel, layouts, math.prod(loop.count for loop in path), hints)
-        else:
-            late.append(kernel)
-    for kernel in late:
-        _settle(kernel, layouts, 1, hints)
-    return layouts
+def _padded(kernel: Kernel, operand: Operand, lanes: Sequence[int], per_stick: int) -> float:
+    """Elements of ``operand``, the axes in ``lanes`` rounded up to sticks; twice that where rows must be padded."""
+    total, copies = 1.0, 1
+    for axis in operand.axes:
+        extent = kernel.axes[axis].extent
+        if axis in lanes and extent % per_stick:
+            copies = 2
+            extent = round_up(extent, per_stick)
+        total *= extent
+    return total * copies
 
 
-def _settle(kernel: Kernel, layouts: Layouts, trips: int, hints: Mapping[Buffer, tuple[int, ...]]) -> None:
-    lanes = choose(kernel, layouts, trips)
-    wanted = [] if lanes is None else [*zip(kernel.inputs, lanes.inputs, strict=True), (kernel.output, lanes.output)]
-    for operand, axis in wanted:
-        buffer = operand.buffer
-        if buffer not in layouts:
-            dim = dim_for(operand, axis, elements_per_stick(buffer.dtype))
-            assert dim is not None, "a chosen lane has a dim"
-            layouts[buffer] = layout_for(buffer, dim, hints.get(buffer, ()))
+def ends_well(kernel: Kernel, operand: Operand, dim: int, lanes: int) -> bool:
+    """Whether whole sticks may be written along ``dim``: the window ends with a stick, or where the buffer ends."""
+    fine = [digit for digit in operand.along(dim) if digit.step == 1] if dim >= 0 else []
+    if not fine or kernel.axes[fine[0].axis].extent % lanes == 0:
+        return True
+    moves = [steps[dim] for _, steps in operand.advance]
+    alone = len(operand.along(dim)) == 1 and not any(moves)
+    return alone and operand.offset[dim] + kernel.axes[fine[0].axis].extent == operand.buffer.shape[dim]
 
 
-def _matmul_rows(items: list[Item]) -> dict[Buffer, tuple[int, ...]]:
-    """Dims of buffers that some matmul reduces over together, outermost first: they must lie side by side."""
-    hints: dict[Buffer, tuple[int, ...]] = {}
-    for kernel, _ in nested(items):
-        if kernel.kind is not OpKind.MATMUL:
-            continue
-        inner = [axis for axis, entry in enumerate(kernel.axes) if entry.reduced]
-        for operand in kernel.inputs if len(inner) > 1 else ():
-            dims = tuple(dict.fromkeys(digit.dim for digit in sorted(operand.digits, key=_axis) if digit.axis in inner))
-            if len(dims) > 1:
-                hints.setdefault(operand.buffer, dims)
-    return hints
-
-
-def _axis(digit: Digit) -> int:
-    return digit.axis
+def choose(kernel: Kernel, layouts: Mapping[Buffer, Layout], costs: Costs) -> Lanes | None:
+    """The cheapest way to run ``kernel`` with the layouts of all its buffers given, or None if there is none."""
+    best: tuple[float, Lanes] | None = None
+    for lanes in lanes_wanted(kernel):
+        total = costs.output(kernel, lanes.output, layouts[kernel.output.buffer])
+        for operand, axis in zip(kernel.inputs, lanes.inputs, strict=True):
+            total += costs.input(kernel, operand, axis, layouts[operand.buffer])
+        if total < (math.inf if best is None else best[0]):
+            best = (total, lanes)
+    return None if best is None else best[1]

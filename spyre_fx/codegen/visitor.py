@@ -4,6 +4,7 @@
     kernels    accesses -> axes and digits
     pack       one reduced axis per matmul
     sticks     the dim of each buffer that fills its sticks; moves where ops disagree
+    pad        room for whole sticks
     divide     cores per axis
     memory     LX and HBM addresses
     emit       OpSpec and LoopSpec
@@ -23,8 +24,10 @@ from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, kernels, kernels_
 from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, Lowered, Step
 from spyre_fx.codegen.memory import Plan, plan_memory
 from spyre_fx.codegen.packing import pack
+from spyre_fx.codegen.padding import Padder
 from spyre_fx.codegen.restickify import Restickifier
-from spyre_fx.codegen.sticks import Layouts, assign
+from spyre_fx.codegen.stick_search import search
+from spyre_fx.codegen.sticks import Layouts
 from spyre_fx.codegen.top import Top
 from spyre_fx.codegen.tree import HostCall, live
 from spyre_fx.target import Target
@@ -42,8 +45,9 @@ def lower_graph(gm: GraphModule, target: Target) -> Lowered:
     block = live(builder.block, {*top.outputs, *top.exchanged}, builder.aliases)
     items = pack(builder, kernels_of(block, builder.aliases))
     fixed = {buffer: layout.default_layout(buffer.shape, buffer.dtype) for buffer in top.host_buffers(items)}
-    layouts = assign(items, fixed)
+    layouts = search(items, fixed)
     items = Restickifier(builder, items, layouts).run(items)
+    items = Padder(builder, layouts).run(items)
     splits = divide(items, layouts, target)
     used = {operand.buffer for kernel in kernels(items) for operand in kernel.operands}
     plan = plan_memory(items, layouts, splits, list(fixed), target)
@@ -73,7 +77,7 @@ def _allocation(plan: Plan, buffer: Buffer) -> dict[str, int]:
 
 
 def _per_tile(plan: Plan, buffer: Buffer) -> bool:
-    return buffer.role == "internal" and bool(plan.lives[buffer].home)
+    return buffer.role == "internal" and bool(plan.lives[buffer].home) and plan.lives[buffer].fixed
 
 
 def _argument(buffer: Buffer, layouts: Layouts, plan: Plan, numbers: dict[Buffer, int], top: Top) -> Argument:

@@ -1,0 +1,151 @@
+"""Room for whole sticks: an axis that fills the sticks of one tensor is rounded to sticks in all tensors of the op.
+
+Where such an axis counts rows of another tensor, that tensor needs rows to spare. Our own buffers get them, filled with
+zeros; what the user gave is copied first, and what the user gets is copied last.
+
+    c[100, 70] = a[100, 150] @ b[150, 70]    ->    b' = b with 192 rows, the last 42 zero; c = a @ b'
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from spyre_fx.codegen.access import Buffer
+from spyre_fx.codegen.builder import Builder
+from spyre_fx.codegen.device_ops import OpKind
+from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, replaced
+from spyre_fx.codegen.layout import layout_of_slots, round_up
+from spyre_fx.codegen.sticks import SPARSE, Layouts, lane_of, layout_for
+from spyre_fx.codegen.tree import HostCall
+
+
+class Padder:
+    """Gives buffers their room, in ``layouts``, and adds the ops that fill and copy."""
+
+    def __init__(self, builder: Builder, layouts: Layouts) -> None:
+        self.builder = builder
+        self.layouts = layouts
+        self._room: dict[Buffer, dict[int, int]] = defaultdict(dict)
+
+    def run(self, items: list[Item]) -> list[Item]:
+        """The tree with fills and copies in it."""
+        result: list[Item] = []
+        for item in items:
+            match item:
+                case KernelLoop(loop=loop, body=body):
+                    result.append(KernelLoop(loop, self.run(body)))
+                case Kernel():
+                    result += self._kernel(item)
+                case HostCall():
+                    result.append(item)
+        return result
+
+    def _kernel(self, kernel: Kernel) -> list[Item]:
+        padded = self._padded_axes(kernel)
+        before: list[Item] = []
+        after: list[Item] = []
+        for position, operand in enumerate(kernel.inputs):
+            rows = self._rows(operand, padded)
+            if not rows:
+                continue
+            if operand.buffer.role in ("input", "output", "exchange") or not _simple(operand, rows):
+                copy, operand = self._copied(kernel, operand)
+                kernel = replaced(kernel, position, operand)
+                before.append(copy)
+                rows = self._rows(operand, padded)
+            before += self._make_room(operand, rows)
+        rows = self._rows(kernel.output, padded)
+        if rows:
+            if not _whole(kernel, kernel.output, rows):
+                target = kernel.output
+                copy, operand = self._copied(kernel, target)
+                kernel = replace(kernel, output=operand)
+                after.append(replace(copy, inputs=(copy.output,), output=copy.inputs[0]))
+                rows = self._rows(operand, padded)
+            self._make_room(kernel.output, rows)
+        return [*before, kernel, *after]
+
+    def _padded_axes(self, kernel: Kernel) -> dict[int, int]:
+        """The axes whose last stick is not full, with their extent in whole sticks."""
+        lanes: dict[int, int] = defaultdict(int)
+        for operand in kernel.operands:
+            layout = self.layouts[operand.buffer]
+            axis = lane_of(operand, layout)
+            if axis is not None and axis != SPARSE:
+                lanes[axis] = max(lanes[axis], layout.lanes)
+        extents = {axis: round_up(kernel.axes[axis].extent, unit) for axis, unit in lanes.items()}
+        return {axis: extent for axis, extent in extents.items() if extent > kernel.axes[axis].extent}
+
+    def _rows(self, operand: Operand, padded: dict[int, int]) -> dict[int, int]:
+        """Buffer dims that a padded axis counts the rows of, and the rows that are needed in the last trip."""
+        lane = lane_of(operand, self.layouts[operand.buffer])
+        needed: dict[int, int] = {}
+        for digit in operand.digits:
+            if digit.axis in padded and digit.axis != lane:
+                last = sum(steps[digit.dim] * (loop.count - 1) for loop, steps in operand.advance)
+                needed[digit.dim] = operand.offset[digit.dim] + last + padded[digit.axis] * digit.step
+        room = self._room[operand.buffer]
+        return {dim: rows for dim, rows in needed.items() if rows > room.get(dim, operand.buffer.shape[dim])}
+
+    def _make_room(self, operand: Operand, rows: dict[int, int]) -> list[Item]:
+        """Enlarge a buffer; gives the ops that fill what nobody else writes."""
+        buffer = operand.buffer
+        fills: list[Item] = []
+        for dim, needed in rows.items():
+            start = self._room[buffer].get(dim, buffer.shape[dim])
+            if buffer.role == "internal":
+                fills.append(self._fill(buffer, dim, start, needed))
+            self._room[buffer][dim] = needed
+        old = self.layouts[buffer]
+        sizes = [self._room[buffer].get(dim, size) for dim, size in enumerate(buffer.shape)]
+        self.layouts[buffer] = layout_of_slots(buffer.shape, old.data_format, old.slots, sizes)
+        return fills
+
+    def _fill(self, buffer: Buffer, dim: int, start: int, end: int) -> Kernel:
+        zero = self.builder.scalar(0, buffer.dtype).buffer
+        self.layouts.setdefault(zero, layout_for(zero, SPARSE))
+        sizes = [self._room[buffer].get(other, size) for other, size in enumerate(buffer.shape)]
+        sizes[dim] = end - start
+        offset = tuple(start if other == dim else 0 for other in range(len(sizes)))
+        digits = tuple(Digit(axis, axis, 1) for axis in range(len(sizes)))
+        axes = tuple(Axis(size, False, frozenset()) for size in sizes)
+        source = Operand(zero, (), ())
+        return Kernel("identity", OpKind.POINTWISE, axes, (source,), Operand(buffer, offset, digits), {}, "padding")
+
+    def _copied(self, kernel: Kernel, operand: Operand) -> tuple[Kernel, Operand]:
+        """A copy of what ``operand`` holds, one dim per axis and the same axis in the lanes."""
+        axes = sorted(operand.axes)
+        entries = tuple(Axis(kernel.axes[axis].extent, False, kernel.axes[axis].levels) for axis in axes)
+        made = Buffer(
+            self.builder.unique(operand.buffer.name),
+            tuple(entry.extent for entry in entries),
+            operand.buffer.dtype,
+            "internal",
+            tuple((dim,) for dim in range(len(axes))),
+            tuple(entry.levels for entry in entries),
+        )
+        lane = lane_of(operand, self.layouts[operand.buffer])
+        self.layouts[made] = layout_for(made, SPARSE if lane in (None, SPARSE) else axes.index(lane))
+        number = {axis: position for position, axis in enumerate(axes)}
+        source = replace(operand, digits=tuple(replace(digit, axis=number[digit.axis]) for digit in operand.digits))
+        origin = (0,) * len(axes)
+        target = Operand(made, origin, tuple(Digit(dim, dim, 1) for dim in range(len(axes))))
+        copy = Kernel("identity", OpKind.POINTWISE, entries, (source,), target, {}, kernel.origin)
+        return copy, Operand(made, origin, tuple(Digit(axis, dim, 1) for dim, axis in enumerate(axes)))
+
+
+def _simple(operand: Operand, rows: dict[int, int]) -> bool:
+    """Whether the rows to spare are simply those behind the last one."""
+    return all(len(operand.along(dim)) == 1 and operand.along(dim)[0].step == 1 for dim in rows)
+
+
+def _whole(kernel: Kernel, operand: Operand, rows: dict[int, int]) -> bool:
+    """Whether all rows of our own buffer are written, so that nothing of value stands behind them."""
+    if operand.buffer.role != "internal" or not _simple(operand, rows):
+        return False
+    return all(
+        kernel.axes[operand.along(dim)[0].axis].extent == operand.buffer.shape[dim]
+        and not any(steps[dim] for _, steps in operand.advance)
+        for dim in rows
+    )
