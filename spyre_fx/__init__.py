@@ -1,7 +1,11 @@
 """Rewrite torch.fx graphs so that their working set fits a scratchpad or a cache."""
 
 from spyre_fx._version import __version__
+from spyre_fx.analysis.schedule import KernelDescriptor, SchedulePlan, WorkItem, WorkKind, plan, register_kernel
 from spyre_fx.capture import capture
+from spyre_fx.codegen.bundle import Bundle
+from spyre_fx.codegen.lower import lower
+from spyre_fx.codegen.specs import LoopSpec, OpSpec, TensorArg, UnimplementedOp
 from spyre_fx.errors import (
     BudgetExceeded,
     CaptureError,
@@ -10,6 +14,7 @@ from spyre_fx.errors import (
     InternalError,
     LoweringError,
     OptionError,
+    PlanError,
     SpecError,
     SpyreFxError,
     TilingError,
@@ -21,19 +26,32 @@ from spyre_fx.transforms.tile import tile
 
 __all__ = [
     "BudgetExceeded",
+    "Bundle",
     "CaptureError",
     "CountedLoop",
     "DeviceError",
     "HintError",
     "InternalError",
+    "KernelDescriptor",
     "LoopGroup",
+    "LoopSpec",
     "LoweringError",
+    "OpSpec",
     "OptionError",
+    "PlanError",
+    "SchedulePlan",
     "SpecError",
     "SpyreFxError",
     "Target",
+    "TensorArg",
     "TilingError",
+    "UnimplementedOp",
+    "WorkItem",
+    "WorkKind",
     "__version__",
     "capture",
+    "lower",
+    "plan",
+    "register_kernel",
     "tile",
 ]
