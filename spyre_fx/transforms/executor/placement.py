@@ -108,23 +108,22 @@ class _Placer:
 
     def _place_child(self, node: fx.Node, child: LoopStructure) -> None:
         windows: list[Window] = []
-        granted: dict[int, int] = {}
+        granted: dict[int, int | None] = {}
         for index, value in enumerate(results_of(node)):
-            result = self._result(node, index)
-            if result is not None and value_of(result_nodes(self.body)[result]) != (node, index):
-                result = None
-            target = None if result is None else self.targets[result]
-            grant = None if target is None else self._grant(node, child, index, target)
-            if target is None or not _child_may_write(child, index, value, target) or grant == -1:
-                self._keep(node, index, value)
+            result = self._child_result(node, index, child, value)
+            if result is None:
                 windows.append(Window.of(value.shape, value.stride()))
+                operand = self._dying_argument(node, child, index, value)
+                granted[index] = None if operand is None else _readers(self.live, node, operand[0])[0]
+                self._keep(node, index, value, operand)
                 continue
-            assert result is not None
+            target = self.targets[result]
             self.placement.direct[node, index] = result
             windows.append(target.window)
-            if grant is not None:
-                granted[index] = grant
-        plan = self.plan_child(child, windows, granted)
+            granted[index] = (
+                None if target.alias is None else self._granted(node, child, index, self.arguments[target.alias])
+            )
+        plan = self.plan_child(child, windows, {i: argument for i, argument in granted.items() if argument is not None})
         here = self.live.positions[node]
         self.placement.children[node] = plan, self.placement.reserve(plan.scratch, here, here)
 
@@ -159,37 +158,60 @@ class _Placer:
         return readers == [memory] and all(value.shape == kind.shape for kind in results_of(memory))
 
     def _dying_operand(self, node: fx.Node, value: torch.Tensor) -> Value | None:
-        """An operand in the scratch block, of equal geometry, that nobody reads after ``node``."""
+        """A value in the scratch block that an operand reads with the geometry of the result, and nobody later."""
         for operand in node.all_input_nodes:
-            dies = self.live.last_use.get(operand) == self.live.positions[node]
-            kept = (operand, 0) in self.placement.kept
-            if dies and kept and self._reads_in_place(node, operand, value) and _same_layout(operand, value):
+            base = before_reshape(operand)
+            readers = [other for other in node.all_input_nodes if base in self.live.roots[other]]
+            dies = self.live.last_use.get(base) == self.live.positions[node]
+            if dies and readers == [operand] and (base, 0) in self.placement.kept and _same_place(operand, base, value):
+                return base, 0
+        return None
+
+    def _child_result(self, node: fx.Node, index: int, child: LoopStructure, value: torch.Tensor) -> int | None:
+        """The result of the body that a loop inside may write to its destination."""
+        result = self._result(node, index)
+        if result is None or value_of(result_nodes(self.body)[result]) != (node, index):
+            return None
+        target = self.targets[result]
+        if not _child_may_write(child, index, value, target):
+            return None
+        if target.alias is None:
+            return result
+        memory = self.arguments[target.alias]
+        is_free = self.live.last_use[memory] < self.live.positions[node]
+        return result if is_free or self._granted(node, child, index, memory) is not None else None
+
+    def _dying_argument(self, node: fx.Node, child: LoopStructure, index: int, value: torch.Tensor) -> Value | None:
+        """A value in the scratch block over which a loop inside may write its result."""
+        for operand in node.all_input_nodes:
+            granted = (operand, 0) in self.placement.kept and self._granted(node, child, index, operand) is not None
+            if granted and _same_place(operand, operand, value):
                 return operand, 0
         return None
 
-    def _grant(self, node: fx.Node, child: LoopStructure, index: int, target: Target) -> int | None:
-        """The argument of ``child`` over which its result may be written; None if the target is no argument's memory,
-        -1 if it is and must not be overwritten yet.
+    def _granted(self, node: fx.Node, child: LoopStructure, index: int, memory: fx.Node) -> int | None:
+        """The argument of ``child`` that is ``memory``, if result ``index`` may be written over it: nobody else reads
+        it, and each trip reads just the part that it writes (a running value, or equal slices).
         """
-        if target.alias is None:
+        readers = _readers(self.live, node, memory)
+        if (
+            self.live.last_use[memory] != self.live.positions[node]
+            or len(readers) != 1
+            or node.args[readers[0]] is not memory
+        ):
             return None
-        memory = self.arguments[target.alias]
-        last, here = self.live.last_use[memory], self.live.positions[node]
-        if last != here:
-            return None if last < here else -1
-        readers = [
-            position
-            for position, arg in enumerate(node.args)
-            if isinstance(arg, fx.Node) and memory in self.live.roots[arg]
-        ]
-        if len(readers) != 1 or node.args[readers[0]] is not memory:
-            return -1
         match child.results[index]:
             case Carried(argument) if argument == readers[0]:
                 return argument
             case Assembled(cut) if cut == child.arguments[readers[0]]:
                 return readers[0]
-        return -1
+        return None
+
+
+def _readers(live: Liveness, node: fx.Node, memory: fx.Node) -> list[int]:
+    """The positions of the arguments of ``node`` that may refer to ``memory``."""
+    args = enumerate(node.args)
+    return [position for position, arg in args if isinstance(arg, fx.Node) and memory in live.roots[arg]]
 
 
 def _child_may_write(child: LoopStructure, index: int, value: torch.Tensor, target: Target) -> bool:
@@ -228,5 +250,10 @@ def nbytes_of(value: torch.Tensor) -> int:
     return value.itemsize * (1 + sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True)))
 
 
-def _same_layout(operand: fx.Node, value: torch.Tensor) -> bool:
-    return [(kind.stride(), kind.dtype) for kind in results_of(operand)] == [(value.stride(), value.dtype)]
+def _same_place(operand: fx.Node, base: fx.Node, value: torch.Tensor) -> bool:
+    """True if ``value``, put over ``base``, has each element where ``operand``, a view of the base, has it."""
+    kinds = results_of(operand)
+    if len(kinds) != 1 or (kinds[0].shape, kinds[0].dtype) != (value.shape, value.dtype):
+        return False
+    whole = results_of(base)[0]
+    return value.stride() == whole.stride() if operand is base else value.is_contiguous() and whole.is_contiguous()

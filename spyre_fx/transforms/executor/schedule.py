@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from spyre_fx.transforms.executor.out_forms import out_form, results_of
@@ -80,6 +81,7 @@ class _Emitter:
                 self._emit(node)
         self._copy_results()
         self.code.output(None)
+        self._drop_unused()
         for node in self.code.find_nodes(op="placeholder"):
             node.target = node.name  # an argument of the body may be called out_0, buffer_0 or loop_0
         self.code.lint()
@@ -109,6 +111,9 @@ class _Emitter:
         if value_of(node) in self.placed and node.target is operator.getitem:
             self.env[node] = self.placed[value_of(node)]
             return
+        if _is_identity(node):
+            self.env[node] = self.env[node.args[0]]  # type: ignore[index]
+            return
         if (node, 0) not in self.placed:
             self.env[node] = self.code.node_copy(node, self.env.__getitem__)
             return
@@ -125,6 +130,13 @@ class _Emitter:
 
     def _places(self, node: fx.Node) -> list[fx.Node]:
         return [self.placed[node, index] for index in range(len(results_of(node)))]
+
+    def _drop_unused(self) -> None:
+        """Views of which nobody is left; what writes has no users either but stays."""
+        for node in reversed(self.code.nodes):
+            op = node.target
+            if not node.users and isinstance(op, OpOverload) and not op._schema.is_mutable:
+                self.code.erase_node(node)
 
     def _copy_results(self) -> None:
         """Copy what no op wrote to its destination; last, what goes over the memory of an argument."""
@@ -144,3 +156,23 @@ class _Emitter:
             shape = self.targets[position].window.shape
             view = self.code.call_function(aten.view.default, (value, shape))
             self.code.call_function(aten.copy_.default, (self.outs[position], view))
+
+
+def _is_identity(node: fx.Node) -> bool:
+    """True for a view of its operand in the shape that the operand has."""
+    if node.target not in _VIEWS:
+        return False
+    before, after = results_of(node.args[0]), results_of(node)  # type: ignore[arg-type]
+    return len(before) == len(after) == 1 and before[0].shape == after[0].shape
+
+
+_VIEWS = frozenset(
+    {
+        aten.alias.default,
+        aten.detach.default,
+        aten.expand.default,
+        aten.reshape.default,
+        aten.view.default,
+        aten._unsafe_view.default,
+    }
+)
