@@ -40,12 +40,6 @@ DIFFERENT_COPIES = Template(
     "equal copies on all cores that work on one slice",
     "write all copies by one op, or keep the value in HBM",
 )
-OVERLAP = Template(
-    DeviceError,
-    "{where} writes a stick that the same op writes elsewhere too",
-    "one writer per byte",
-    "check the core slices and the layout of the output",
-)
 OUT_OF_BOUNDS = Template(
     DeviceError,
     "{where} touches {memory} bytes {low:#x} to {high:#x}",
@@ -64,10 +58,10 @@ MISALIGNED = Template(
     "an address on a boundary of {stick} bytes",
     "advance by whole sticks",
 )
-CORES_DISAGREE = Template(
+WRONG_START = Template(
     DeviceError,
-    "{where} starts at {address:#x}, core {other} at {other_address:#x}, for the same slice",
-    "one address for all cores that work on the same slice",
+    "{where} starts at HBM address {address:#x}",
+    "{wanted:#x}, where its slice begins as core 0 sees the buffer; no two cores may share a byte that one writes",
     "check the core slices and the symbol ids",
 )
 UNKNOWN_OP = Template(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spyre_fx.errors.device import CORES_DISAGREE, DIFFERENT_COPIES, LX_OVERFLOW, MISALIGNED, OTHER_CORE
+from spyre_fx.errors.device import DIFFERENT_COPIES, LX_OVERFLOW, MISALIGNED, OTHER_CORE, WRONG_START
 from spyre_fx.simulator.formats import Codec
 from spyre_fx.simulator.memory import Blame, Hbm, Lx, Names, Sticks, Tag, first
 from spyre_fx.simulator.tensors import Operand
@@ -79,7 +79,7 @@ class Access:
         raw = self.machine.codec.encode(operand.lanes_of(numbers.actual), operand.data_format)
         places = operand.spread(operand.origins, operand.local_places).to(torch.int32)
         tag = Tag(self.machine.names.number(self.value), dispatch)
-        sticks.store(index, raw, tag, -1 - places if operand.windowed else places, self._blame_grid(index))
+        sticks.store(index, raw, tag, -1 - places if operand.windowed else places)
         if numbers.shadow is not None:
             lanes = operand.lanes_of(numbers.shadow.to(torch.float32))
             sticks.shadow[:, : lanes.shape[-1]].index_copy_(0, index, lanes)
@@ -100,15 +100,10 @@ class Access:
             if low < 0 or high > capacity:
                 raise LX_OVERFLOW(where=self._at(0), low=low, high=high, capacity=capacity)
             return self.machine.lx.sticks, self.operand.spread(self._lx_starts(), self.operand.local)
-        others = self.starts[self.operand.first_core]
-        if not torch.equal(others, self.starts):
-            core = first(others != self.starts)
-            raise CORES_DISAGREE(
-                where=self._at(core),
-                address=int(self.starts[core]),
-                other=int(self.operand.first_core[core]),
-                other_address=int(others[core]),
-            )
+        wanted = self.starts[0] + self.operand.slice_offsets - self.operand.slice_offsets[0]
+        if not torch.equal(wanted, self.starts):
+            core = first(wanted != self.starts)
+            raise WRONG_START(where=self._at(core), address=int(self.starts[core]), wanted=int(wanted[core]))
         sticks, base = self.machine.hbm.sticks(low, high, self._outside)
         return sticks, self.operand.spread((self.starts - base) // stick, self.operand.local)
 

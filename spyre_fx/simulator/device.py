@@ -59,7 +59,7 @@ class Device:
         tag = Tag(self._names.number(name), dispatch=0)
         places = torch.arange(len(index), dtype=torch.int32)
         raw = self._codec.encode(numbers, layout.data_format)
-        sticks.store(index, raw, tag, places, lambda _: f"host write of {name!r}")
+        sticks.store(index, raw, tag, places)
         if sticks.shadow.shape[1] and tensor.dtype.is_floating_point:
             sticks.shadow[index, : numbers.shape[1]] = numbers.to(torch.float32)
 

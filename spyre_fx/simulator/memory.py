@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from spyre_fx.errors import SpyreFxError, Template
-from spyre_fx.errors.device import DEAD, FOREIGN, OUT_OF_BOUNDS, OVERLAP, PARTIAL, UNWRITTEN
+from spyre_fx.errors.device import DEAD, FOREIGN, OUT_OF_BOUNDS, PARTIAL, UNWRITTEN
 from spyre_fx.target import Target
 
 Blame = Callable[[int], str]
@@ -73,12 +73,9 @@ class Sticks:
         template: Template = DEAD if int(self.dispatch[index[position]]) == _DEAD else UNWRITTEN
         return template(where=blame(position))
 
-    def store(self, index: torch.Tensor, raw: torch.Tensor, tag: Tag, place: torch.Tensor, blame: Blame) -> None:
+    def store(self, index: torch.Tensor, raw: torch.Tensor, tag: Tag, place: torch.Tensor) -> None:
         """Write ``raw`` to the first bytes of each stick of ``index``; ``place`` numbers sticks within the value."""
         self.place.index_copy_(0, index, place)
-        # Of two sticks at one address only the later number is found again.
-        if not torch.equal(self.place.index_select(0, index), place):
-            raise OVERLAP(where=blame(first(self.place.index_select(0, index) != place)))
         if raw.shape[-1] == self.width:
             # Whole words, since moving single bytes takes five times as long.
             self.bytes.view(torch.int64).index_copy_(0, index, raw.view(torch.int64))

@@ -54,6 +54,8 @@ class Operand:
     """Distinct symbol ids, HBM only."""
     offsets: torch.Tensor
     """Per core, HBM only: bytes from the address that its symbol stands for."""
+    slice_offsets: torch.Tensor
+    """Per core: bytes from the start of the first slice of all dims."""
     owner: torch.Tensor
     """Per slice of the carried dims (``[split or 1, ...]``): the first core that works on it."""
     first_core: torch.Tensor
@@ -153,15 +155,16 @@ def read_operand(
     labels = [dim.label for dim in dims]
     extents = [core.get(axis, 1) for axis in labels]
     grid = tuple(whole.get(axis, 1) for axis in labels)
-    offsets = _core_offsets(slices, [core.get(axis, 0) * steps.get(axis, 0) for axis in labels])
+    slice_offsets = _core_offsets(slices, [core.get(axis, 0) * steps.get(axis, 0) for axis in labels])
     origins = _core_offsets(slices, [core.get(axis, 0) * place_steps.get(axis, 0) for axis in labels])
     cores = len(slices)
     codes = node["startAddressCoreCorelet_"]["data_"]
     starts = [int(codes[f"[{core_id}, 0, 0]"]) for core_id in range(cores)]
     symbols = tuple(dict.fromkeys(starts)) if memory == "hbm" else ()
+    offsets = slice_offsets
     if memory == "hbm":
         first = {symbol: starts.index(symbol) for symbol in symbols}
-        offsets = offsets - offsets[[first[symbol] for symbol in starts]]
+        offsets = slice_offsets - slice_offsets[[first[symbol] for symbol in starts]]
         starts = [symbols.index(symbol) for symbol in starts]
     owner = _owners(slices, dims, carried)
     return Operand(
@@ -176,6 +179,7 @@ def read_operand(
         starts=torch.tensor(starts),
         symbols=symbols,
         offsets=offsets * stick_bytes,
+        slice_offsets=slice_offsets * stick_bytes,
         owner=owner,
         first_core=owner[tuple((slices * torch.tensor(carried)).T)],
         local=_grid(extents, [steps.get(axis, 0) for axis in labels]),
