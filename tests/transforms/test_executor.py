@@ -229,6 +229,20 @@ def test_inner_results_used_inside_and_outside() -> None:
         torch.testing.assert_close(got, wanted)
 
 
+def test_two_results_do_not_take_over_one_argument() -> None:
+    x = torch.randn(8, 6)
+
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        y = x.exp()
+        cut = Slice(1, (6,))
+        inner = loop_of(lambda y: (y + 1, y * 2), (y,), [cut], [Assembled(cut)] * 2, (y, y), 2)
+        a, b = inner(y)
+        return (a * b,)
+
+    loop = loop_of(fn, (x,), [row_slice(8)], [Assembled(row_slice(8))], (x,), 4)
+    torch.testing.assert_close(loop(x), (x.exp() + 1) * (x.exp() * 2))
+
+
 @pytest.mark.parametrize("axes, tiles", [((1, 0), (3, 1)), ((0, 1), (1, 2)), ((2, 1), (1, 3)), ((1, 2), (2, 1))])
 def test_two_factors_of_one_dim(axes: tuple[int, int], tiles: tuple[int, int]) -> None:
     """The loops cut different factors of a dim, so that the inner tile is no plain view of the result."""

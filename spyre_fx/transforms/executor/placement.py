@@ -8,7 +8,7 @@ later.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -113,7 +113,7 @@ class _Placer:
             result = self._child_result(node, index, child, value)
             if result is None:
                 windows.append(Window.of(value.shape, value.stride()))
-                operand = self._dying_argument(node, child, index, value)
+                operand = self._dying_argument(node, child, index, value, set(granted.values()))
                 granted[index] = None if operand is None else _readers(self.live, node, operand[0])[0]
                 self._keep(node, index, value, operand)
                 continue
@@ -181,11 +181,15 @@ class _Placer:
         is_free = self.live.last_use[memory] < self.live.positions[node]
         return result if is_free or self._granted(node, child, index, memory) is not None else None
 
-    def _dying_argument(self, node: fx.Node, child: LoopStructure, index: int, value: torch.Tensor) -> Value | None:
-        """A value in the scratch block over which a loop inside may write its result."""
+    def _dying_argument(
+        self, node: fx.Node, child: LoopStructure, index: int, value: torch.Tensor, taken: Container[int | None]
+    ) -> Value | None:
+        """A value in the scratch block over which a loop inside may write its result, if no other result is there."""
         for operand in node.all_input_nodes:
-            granted = (operand, 0) in self.placement.kept and self._granted(node, child, index, operand) is not None
-            if granted and _same_place(operand, operand, value):
+            if (operand, 0) not in self.placement.kept or not _same_place(operand, operand, value):
+                continue
+            argument = self._granted(node, child, index, operand)
+            if argument is not None and argument not in taken:
                 return operand, 0
         return None
 
