@@ -87,15 +87,16 @@ def is_source(op: fx.Node, flow: Dataflow) -> bool:
 def seeded_dims(seed: Seed, level: Level, flow: Dataflow, maps: Any) -> list[Any]:
     """The dims that a seed names, as they stand in ``maps`` (anything with ``operands`` and ``results``)."""
     node, index = seed.value
-    if seed.users is None and node in set(level.ops) and not is_source(node, flow):
-        return [maps.results[node][index][seed.dim]]
-    return [
+    uses = [
         maps.operands[op][operand][seed.dim]
         for op in level.ops
         if seed.users is None or op in seed.users
         for operand, value in enumerate(flow.reads(op))
         if value == seed.value
     ]
+    if seed.users is None and node in level.members and (not uses or not is_source(node, flow)):
+        return [maps.results[node][index][seed.dim]]
+    return uses
 
 
 def _edges(ops: Sequence[fx.Node], flow: Dataflow) -> Iterator[tuple[Value, fx.Node, int]]:

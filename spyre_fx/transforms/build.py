@@ -75,7 +75,7 @@ class Builder:
         if home is not None and scope.loop in home.around():
             return self._again(value, scope)
         cut = self._slice_of_operand(reader, index, scope)
-        if cut is not None and value.node in scope.loop.group.members and is_shrinkable(value.node, self.flow):
+        if cut is not None and value.node in scope.loop.group.level.members and is_shrinkable(value.node, self.flow):
             return emit_constant(value.node, scope.loop.group, scope.loop.around(), reader, index, scope)
         return scope.argument(self.operand(reader, index, scope.parent), cut)
 

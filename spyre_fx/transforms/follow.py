@@ -55,7 +55,7 @@ class _Search:
         self.level = level
         self.refined = refined
         self.flow = flow
-        members = set(level.ops)
+        members = level.members
         self.edges = [edge for edge in refined.edges if edge.reader in members and edge.value.node in members]
         self.came_from: dict[int, int | None] = {}
         """For each atom that is reached the one before it on the road."""

@@ -79,6 +79,11 @@ class Level:
         own = (item for item in self.body if isinstance(item, fx.Node))
         return tuple(sorted((*own, *(op for child in self.children for op in child.ops))))
 
+    @cached_property
+    def members(self) -> frozenset[fx.Node]:
+        """The same ops, as a set."""
+        return frozenset(self.ops)
+
     def walk(self) -> Iterator[Level]:
         """This level and all inside it, outermost first."""
         yield self

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from torch import fx
 
@@ -31,10 +30,6 @@ class Resolved:
     refined: Refined
     axes: dict[Level, LevelAxis]
     """For this level and all inside it."""
-
-    @cached_property
-    def members(self) -> frozenset[fx.Node]:
-        return frozenset(self.level.ops)
 
     def tiles(self) -> Tiles:
         """The sizes outside of every loop."""
@@ -132,7 +127,7 @@ def _check_reached(group: Resolved, flow: Dataflow) -> None:
     """Each op must have a tiled axis, feed an op that has one, or read the result of one."""
     ops = group.level.ops
     tiled = {op for axis in group.axes.values() for op in axis.cut}
-    members = set(ops)
+    members = group.level.members
     reading, feeding = set(tiled), set(tiled)
     for op in ops:
         if any(value.node in reading for value in flow.reads(op)):

@@ -93,11 +93,17 @@ class Body(Scope):
         with self.graph.inserting_after(place) if place is not None else self.graph.inserting_before(self._first()):
             node = self.graph.placeholder(outer.name)
         node.target = node.name  # one value may come in twice, whole and in slices
-        node.meta["val"] = compact_tile(outer.meta["val"], cut, 0, self.tile)
+        node.meta["val"] = _tile_of(outer.meta["val"], cut, self.tile)
         self._placeholders.append(node)
 
     def _first(self) -> fx.Node | None:
         return next(iter(self.graph.nodes), None)
+
+
+def _tile_of(value: torch.Tensor, cut: Slice | None, tile: int) -> torch.Tensor:
+    if cut is not None and len(cut.factors) == 1:
+        return value.narrow(cut.dim, 0, tile)
+    return compact_tile(value, cut, 0, tile)
 
 
 def fake_mode(node: fx.Node) -> FakeTensorMode:
