@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import doctest
 import json
 import pickle
 import threading
@@ -11,7 +12,8 @@ import pytest
 import torch
 from torch import fx
 
-from spyre_fx.analysis.schedule import SchedulePlan, WorkBound, WorkLedger, plan, plan_bound
+from spyre_fx.analysis import budget, schedule
+from spyre_fx.analysis.schedule import SchedulePlan, WorkBound, WorkLedger, accounting, kernels, plan, plan_bound
 from spyre_fx.analysis.schedule.accounting import Meter
 from spyre_fx.analysis.schedule.counting import U64_MAX, saturating_add, saturating_mul
 from spyre_fx.errors import BudgetExceeded, CaptureError, InternalError, PlanError, SpecError
@@ -276,3 +278,8 @@ def test_items_by_root_and_by_op():
     assert result.item_for(sin) is result.item_with(exp) is result[0]
     assert result.item_with(exp.args[0]) is None
     assert kinds(result) == ["elementwise_fusion"]
+
+
+@pytest.mark.parametrize("module", [schedule, accounting, kernels, budget])
+def test_examples_in_docstrings(module):
+    assert doctest.testmod(module).failed == 0

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from torch import fx
 
+from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.schedule.accounting import Meter
 from spyre_fx.analysis.schedule.clusters import Cluster, regroups
-from spyre_fx.analysis.schedule.families import Family, is_view, op_name
+from spyre_fx.analysis.schedule.families import Family, op_name
 from spyre_fx.analysis.schedule.flow import Flow
 from spyre_fx.analysis.schedule.kinds import WorkKind
 from spyre_fx.analysis.schedule.rows import rows_of
@@ -148,7 +149,7 @@ def _views(flow: Flow, factor: fx.Node, inside: set[fx.Node], meter: Meter) -> l
     """The views through which the item alone reads ``factor``, nearest first: it can index what they are views of."""
     views: list[fx.Node] = []
     node = flow.producer(factor)
-    while node in flow.family and is_view(node.target) and all(reader in inside for reader in flow.consumers[node]):
+    while node in flow.family and is_view(node) and all(reader in inside for reader in flow.consumers[node]):
         meter.visit()
         if node in inside:
             break

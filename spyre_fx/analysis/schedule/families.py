@@ -13,6 +13,7 @@ import torch
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 
+from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.iteration import IterationSpace, Kind
 from spyre_fx.analysis.loops import is_loop
 from spyre_fx.analysis.rules.pointwise import pointwise
@@ -168,23 +169,17 @@ def family_of(gm: fx.GraphModule, node: fx.Node, space: IterationSpace | None) -
         case HigherOrderOperator() as op:
             return _HIGHER_ORDER.get(op_name(op), Family.KERNEL)
         case OpOverload() as op if op.namespace in _NAMESPACES:
-            return _by_name(op) or _by_space(space) or _by_tag(op)
+            return _by_name(node, op) or _by_space(space) or _by_tag(op)
         case OpOverload() if node.target.namespace == "spyre_fx" and op_name(node.target) == "counted_loop":
             return Family.LOOP
         case _:
             return Family.KERNEL
 
 
-def needs_space(target: Any) -> bool:
+def needs_space(node: fx.Node) -> bool:
     """Whether the family, or what is planned with it, depends on the op's iteration space."""
-    return isinstance(target, OpOverload) and target.namespace in _NAMESPACES and _by_name(target) in _BY_SPACE
-
-
-def is_view(target: Any) -> bool:
-    """Whether the op's result shares the memory of its first operand, which is not written."""
-    if not isinstance(target, OpOverload) or target._schema.is_mutable:
-        return False
-    return any(result.alias_info is not None for result in target._schema.returns)
+    op = node.target
+    return isinstance(op, OpOverload) and op.namespace in _NAMESPACES and _by_name(node, op) in _BY_SPACE
 
 
 def op_name(target: Any) -> str:
@@ -199,7 +194,7 @@ def op_name(target: Any) -> str:
 _BY_SPACE = (None, Family.DOT, Family.ROW)
 
 
-def _by_name(op: OpOverload) -> Family | None:
+def _by_name(node: fx.Node, op: OpOverload) -> Family | None:
     name = op_name(op)
     if name.startswith(_ATTENTION):  # tagged random for its dropout, which inference leaves out
         return Family.ATTENTION
@@ -215,7 +210,7 @@ def _by_name(op: OpOverload) -> Family | None:
     ):
         if name in names:
             return family
-    if is_view(op) or torch.Tag.view_copy in op.tags:
+    if is_view(node) or torch.Tag.view_copy in op.tags:
         return Family.SHAPE
     return Family.ELEMENTWISE if rule_for(op) is pointwise else None
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from torch import fx
 
+from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.iteration import IterationSpace
 from spyre_fx.analysis.iteration_space import space_of
 from spyre_fx.analysis.schedule.accounting import Meter
-from spyre_fx.analysis.schedule.effects import written_operands
-from spyre_fx.analysis.schedule.families import Family, family_of, is_view, needs_space
+from spyre_fx.analysis.schedule.families import Family, family_of, needs_space
+from spyre_fx.analysis.schedule.operand_effects import written_operands
 from spyre_fx.analysis.schedule.values import TensorInfo, holds_tensor, info_of, tensor_reads
 
 Nodes = tuple[fx.Node, ...]
@@ -131,7 +132,7 @@ def _item_position(item: fx.Node) -> int:
 
 
 def _spaces(work: Iterable[fx.Node]) -> dict[fx.Node, IterationSpace]:
-    spaces = ((node, space_of(node)) for node in work if needs_space(node.target))
+    spaces = ((node, space_of(node)) for node in work if needs_space(node))
     return {node: space for node, space in spaces if space is not None}
 
 
@@ -151,7 +152,7 @@ def _written(operands: Mapping[fx.Node, Nodes], producers: Mapping[fx.Node, fx.N
         return base.get(source, source)
 
     for node, read in operands.items():
-        if read and is_view(node.target):
+        if read and is_view(node):
             base[node] = owner(read[0])
         dirty.update(owner(operand) for operand in written_operands(node, read))
     return frozenset(dirty.union(view for view, source in base.items() if source in dirty))

@@ -13,7 +13,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from spyre_fx.analysis.iteration import OpCall
 from spyre_fx.analysis.iteration_space import call_of
 from spyre_fx.analysis.schedule.counting import saturating_add, saturating_mul
-from spyre_fx.analysis.schedule.effects import Effect, kernel_op
+from spyre_fx.analysis.schedule.operand_effects import Effect, kernel_op
 from spyre_fx.errors.schedule import KERNEL_EFFECT, KERNEL_OUTPUTS, KERNEL_REUSE, KERNEL_TWICE, NOT_AN_OP
 from spyre_fx.torch_compat import CustomOpDef
 

@@ -9,10 +9,10 @@ from torch import fx
 
 from spyre_fx.analysis.schedule.clusters import Cluster
 from spyre_fx.analysis.schedule.counting import saturating_add, saturating_mul
-from spyre_fx.analysis.schedule.effects import operand_effects
 from spyre_fx.analysis.schedule.element_ops import Costs, reduced_elements, result_elements
 from spyre_fx.analysis.schedule.families import Family
 from spyre_fx.analysis.schedule.flow import Flow
+from spyre_fx.analysis.schedule.operand_effects import operand_effects
 from spyre_fx.analysis.schedule.sources import Sources
 
 
