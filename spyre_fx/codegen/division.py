@@ -1,22 +1,25 @@
 """Work division: over how many cores each axis of an op is split.
 
-Splits divide their axis exactly, a stick axis into whole sticks, and their product is at most the cores. Axes of the
-output are taken by decreasing size, each with the largest split that the budget still allows. Axes that a neighbour
-reduces over come last, since a value can stay in the scratchpads only if whoever reads it is split as its writer was.
+Splits divide their axis exactly, a stick axis into whole sticks, and their product is at most the cores. What an op
+starts from takes the axes of its output by decreasing size, each with the largest split that the budget still allows;
+axes that a neighbour reduces over come last. Going through the program, an op may do otherwise where that moves fewer
+bytes through HBM: follow the op that made its input, so that the value stays in the scratchpads, or, for a matmul, any
+other split of rows, columns and batches. Each core reads its own slice, so that an operand is read once for every split
+of an axis that it lacks.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.kernels import Item, Kernel, Operand, kernels
 from spyre_fx.codegen.layout import device_strides, word_bytes
 from spyre_fx.codegen.restickify import RESTICKIFY
-from spyre_fx.codegen.sticks import Layouts, lane_of
+from spyre_fx.codegen.sticks import SPARSE, Layouts, lane_of
 from spyre_fx.errors.lowering import SPAN
 from spyre_fx.target import Target
 
@@ -29,8 +32,103 @@ _SUMS = frozenset({"sum", "mean", "max", "min", "batchmatmul"})
 
 def divide(items: list[Item], layouts: Layouts, target: Target) -> dict[Kernel, Splits]:
     """The splits of every kernel."""
-    contested = _contested(items)
-    return {kernel: split(kernel, layouts, target, contested.get(kernel, frozenset())) for kernel in kernels(items)}
+    divider = Divider(items, layouts, target)
+    for kernel in kernels(items):
+        divider.add(kernel)
+    return divider.chosen
+
+
+class Divider:
+    """Chooses splits in program order."""
+
+    def __init__(self, items: list[Item], layouts: Layouts, target: Target) -> None:
+        self.layouts = layouts
+        self.target = target
+        self.chosen: dict[Kernel, Splits] = {}
+        self._makers: dict[Buffer, tuple[Kernel, Operand]] = {}
+        self._contested = _contested(items)
+
+    def add(self, kernel: Kernel) -> None:
+        """Choose the splits of the next kernel."""
+        start = split(kernel, self.layouts, self.target, self._contested.get(kernel, frozenset()))
+        sizes = axis_sizes(kernel, self.layouts)
+        best, least = start, self._cost(kernel, start)
+        for splits in self._others(kernel, sizes):
+            fits = all(size % parts == 0 for size, parts in zip(sizes, splits, strict=True))
+            if not fits or _widest(kernel, self.layouts, splits, self.target.max_span_bytes) is not None:
+                continue
+            cost = self._cost(kernel, splits)
+            if cost < least:
+                best, least = splits, cost
+        self.chosen[kernel] = best
+        self._makers.setdefault(kernel.output.buffer, (kernel, kernel.output))
+
+    def _others(self, kernel: Kernel, sizes: Splits) -> Iterator[Splits]:
+        for operand in kernel.inputs:
+            followed = self._following(kernel, operand)
+            if followed is not None:
+                yield followed
+        if kernel.kind is OpKind.MATMUL:
+            yield from _factorings(sizes, self.target.cores)
+
+    def _following(self, kernel: Kernel, operand: Operand) -> Splits | None:
+        """The splits of the op that made an input, on the axes of this one."""
+        if not self._may_stay(operand):
+            return None
+        maker, made = self._makers[operand.buffer]
+        splits = [1] * len(kernel.axes)
+        for digit in made.digits:
+            for axis in _same_digit(made, digit.axis, operand):
+                splits[axis] = self.chosen[maker][digit.axis]
+        reduced = [axis for axis, entry in enumerate(kernel.axes) if entry.reduced and splits[axis] > 1]
+        if len(reduced) > 1 or (reduced and kernel.op.removesuffix("nonstick") not in _SUMS):
+            return None
+        return tuple(splits)
+
+    def _may_stay(self, operand: Operand) -> bool:
+        known = operand.buffer in self._makers and operand.buffer.role == "internal"
+        if not known or not self.target.lx_planning:
+            return False
+        maker, made = self._makers[operand.buffer]
+        still = not (any(operand.offset) or operand.advance or any(made.offset) or made.advance)
+        return still and maker.op != RESTICKIFY
+
+    def _cost(self, kernel: Kernel, splits: Splits) -> float:
+        """Bytes through HBM, and a penalty for idle cores."""
+        total, unique = 0.0, 0.0
+        for operand in kernel.inputs:
+            size = self._bytes(kernel, operand)
+            again = math.prod(parts for axis, parts in enumerate(splits) if axis not in operand.axes)
+            unique += size
+            if not self._may_stay(operand) or kernel.op == RESTICKIFY:
+                total += size * again
+                continue
+            maker, made = self._makers[operand.buffer]
+            stays = again == 1 and ownership(kernel, operand, splits) == ownership(maker, made, self.chosen[maker])
+            total += 0 if stays else size * (again + 1)
+        size = self._bytes(kernel, kernel.output)
+        # Partial sums are put together in HBM; a value split along what its reader reduces goes there as well.
+        contested = self._contested.get(kernel, frozenset())
+        leaves = any(parts > 1 and (kernel.axes[a].reduced or a in contested) for a, parts in enumerate(splits))
+        if leaves and kernel.output.buffer.role == "internal":
+            total += 2 * size
+        return total + (unique + size) * (self.target.cores / math.prod(splits) - 1)
+
+    def _bytes(self, kernel: Kernel, operand: Operand) -> int:
+        """Bytes that an op touches of one tensor: a whole stick per value if that is how it is stored."""
+        layout = self.layouts[operand.buffer]
+        per_value = layout.lanes if lane_of(operand, layout) == SPARSE else 1
+        return kernel.elements(operand) * per_value * word_bytes(layout.data_format)
+
+
+def _factorings(sizes: Splits, cores: int) -> Iterator[Splits]:
+    """All splits that use at least half of the cores, or as many as there is work for."""
+    options = [[parts for parts in range(1, min(size, cores) + 1) if size % parts == 0] for size in sizes]
+    found: list[Splits] = [()]
+    for choices in options:
+        found = [(*head, parts) for head in found for parts in choices if math.prod(head) * parts <= cores]
+    most = max(math.prod(splits) for splits in found)
+    yield from (splits for splits in found if math.prod(splits) * 2 >= most)
 
 
 def split(kernel: Kernel, layouts: Layouts, target: Target, contested: Iterable[int] = ()) -> Splits:
@@ -38,6 +136,8 @@ def split(kernel: Kernel, layouts: Layouts, target: Target, contested: Iterable[
     sizes = axis_sizes(kernel, layouts)
     parallel = [axis for axis, entry in enumerate(kernel.axes) if not entry.reduced]
     late = set(contested)
+    if math.prod(sizes[axis] for axis in parallel if axis not in late) < max(1, target.cores // 4):
+        late = set()
     order = sorted(parallel, key=lambda axis: (axis in late, -sizes[axis], axis))
     forced: list[int] = []
     while True:
@@ -104,23 +204,21 @@ def _widest(kernel: Kernel, layouts: Layouts, splits: Splits, limit: int) -> tup
 
 
 def _contested(items: list[Item]) -> dict[Kernel, frozenset[int]]:
-    """The axes of each kernel that a neighbour reduces over, pointwise ops between them passed through."""
-    touching: dict[Buffer, list[tuple[Kernel, Operand]]] = defaultdict(list)
+    """The axes of each kernel that a reader of its output reduces over, pointwise ops between them passed through."""
+    writers: dict[Buffer, list[Kernel]] = defaultdict(list)
     for kernel in kernels(items):
-        for operand in kernel.operands if kernel.op != RESTICKIFY else ():
-            if operand.buffer.role == "internal":
-                touching[operand.buffer].append((kernel, operand))
+        if kernel.output.buffer.role == "internal" and kernel.op != RESTICKIFY:
+            writers[kernel.output.buffer].append(kernel)
     found: dict[Kernel, set[int]] = defaultdict(set)
     queue = [(kernel, axis) for kernel in kernels(items) for axis, entry in enumerate(kernel.axes) if entry.reduced]
     while queue:
         kernel, axis = queue.pop()
-        for operand in kernel.operands:
-            for other, place in touching.get(operand.buffer, ()):
-                for match in _same_digit(operand, axis, place):
-                    if match not in found[other] and not other.axes[match].reduced:
-                        found[other].add(match)
-                        if other.kind is OpKind.POINTWISE:
-                            queue.append((other, match))
+        for operand in kernel.inputs:
+            for maker in writers.get(operand.buffer, ()):
+                new = {match for match in _same_digit(operand, axis, maker.output) if match not in found[maker]}
+                found[maker] |= new
+                if maker.kind is OpKind.POINTWISE:
+                    queue += [(maker, match) for match in new]
     return {kernel: frozenset(axes) for kernel, axes in found.items()}
 
 
