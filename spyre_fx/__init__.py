@@ -1,6 +1,8 @@
 """Rewrite torch.fx graphs so that their working set fits a scratchpad or a cache."""
 
 from spyre_fx._version import __version__
+from spyre_fx.analysis.iteration_space import iteration_space
+from spyre_fx.analysis.registration import register_iteration_space
 from spyre_fx.analysis.schedule import KernelDescriptor, SchedulePlan, WorkItem, WorkKind, plan, register_kernel
 from spyre_fx.capture import capture
 from spyre_fx.codegen.bundle import Bundle
@@ -50,8 +52,10 @@ __all__ = [
     "WorkKind",
     "__version__",
     "capture",
+    "iteration_space",
     "lower",
     "plan",
+    "register_iteration_space",
     "register_kernel",
     "tile",
 ]

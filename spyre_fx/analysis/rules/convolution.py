@@ -1,7 +1,8 @@
 """Convolutions, forward and backward.
 
-Batch and output channels may be cut, input channels are summed over, and space is a sliding window. Grouped channels
-are ``(group, channel of the group)``; cutting the groups changes the ``groups`` argument.
+Batch and output channels may be cut, input channels are summed over (where no bias is added to each part), and space is
+a sliding window. Grouped channels are ``(group, channel of the group)``; cutting the groups changes the ``groups``
+argument.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class _Maps:
 def convolution(call: OpCall) -> IterationSpace | None:
     x, weight, *bias = call.operands
     b = SpaceBuilder()
-    maps = _maps(b, call, x, weight, call.results[0], results=("out",))
+    plain_sum = not bias and same(call.argument("groups"), 1)
+    maps = _maps(b, call, x, weight, call.results[0], results=("out",), combine="sum" if plain_sum else "")
     return None if maps is None else b.build([maps.image, maps.weight, *([maps.bias] if bias else [])], [maps.out])
 
 
@@ -63,8 +65,15 @@ _HAS_AXIS = {
 
 
 def _maps(
-    b: SpaceBuilder, call: OpCall, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, results: tuple[str, ...]
+    b: SpaceBuilder,
+    call: OpCall,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    out: torch.Tensor,
+    results: tuple[str, ...],
+    combine: str = "",
 ) -> _Maps | None:
+    """The maps of the three tensors and the bias; an axis that one of ``results`` lacks is summed over."""
     groups, transposed = call.argument("groups"), bool(call.argument("transposed", False))
     if x.dim() != weight.dim() or out.dim() != x.dim() or symbolic(groups):
         return None
@@ -73,7 +82,7 @@ def _maps(
 
     def axis(name: str, extent: Any) -> int:
         cut = _HAS_AXIS[name].issuperset(results)
-        return b.axis(extent) if cut else b.reduction(extent, "")
+        return b.axis(extent) if cut else b.reduction(extent, combine)
 
     batch, group = axis("batch", x.shape[0]), axis("group", groups)
     channel_in, channel_out = axis("in", x.shape[1] // groups), axis("out", out.shape[1] // groups)

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from spyre_fx.analysis.rules.shapes import Dims, broadcast
-from spyre_fx.analysis.sizes import is_one, same
+from spyre_fx.analysis.rules.shapes import Dims, broadcast, common_shape
 
 
 @dataclass(frozen=True)
@@ -44,20 +43,8 @@ def indexing(source: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> In
     given = {dim: index for dim, index in enumerate(indices) if index is not None}
     if not given or any(index.dtype in (torch.bool, torch.uint8) for index in given.values()):
         return None
-    shape = _common_shape([index.shape for index in given.values()])
+    shape = common_shape([index.shape for index in given.values()])
     if shape is None:
         return None
     free = tuple(dim for dim in range(source.dim()) if dim not in given)
     return Indexing(source, tuple(given.values()), tuple(given), free, shape)
-
-
-def _common_shape(shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...] | None:
-    rank = max(len(shape) for shape in shapes)
-    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
-    common = []
-    for sizes in zip(*padded, strict=True):
-        wide = [size for size in sizes if not is_one(size)]
-        if any(not same(size, wide[0]) for size in wide):
-            return None
-        common.append(wide[0] if wide else 1)
-    return tuple(common)

@@ -90,6 +90,6 @@ def cdist_backward(call: OpCall) -> IterationSpace | None:
         return None
     b = SpaceBuilder()
     batch = [b.axis(size) for size in x.shape[:-2]]
-    rows, columns, features = b.axis(x.shape[-2]), b.reduction(y.shape[-2], ""), b.axis(x.shape[-1])
+    rows, columns, features = b.axis(x.shape[-2]), b.reduction(y.shape[-2], "sum"), b.axis(x.shape[-1])
     pairs, points = [*batch, rows, columns], [*batch, rows, features]
     return b.build([pairs, points, [*batch, columns, features], pairs], [points])

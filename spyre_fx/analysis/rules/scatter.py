@@ -98,12 +98,13 @@ def _masked_fill(call: OpCall) -> IterationSpace | None:
 
 @rule(aten.embedding_dense_backward.default)
 def embedding_backward(call: OpCall) -> IterationSpace | None:
-    """The rows of one word add up over all tokens."""
+    """The rows of one word add up over all tokens, each divided by the word's count if it is scaled by frequency."""
     _, indices = call.operands
     (result,) = call.results
     b = SpaceBuilder()
     rows, width = b.sequential(result.shape[0]), b.axis(result.shape[1])
-    tokens = [b.reduction(size, "") for size in indices.shape]
+    combine = "" if call.argument("scale_grad_by_freq") else "sum"
+    tokens = [b.reduction(size, combine) for size in indices.shape]
     return b.build([[*tokens, width], tokens], [[rows, width]])
 
 

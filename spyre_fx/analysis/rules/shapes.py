@@ -39,6 +39,19 @@ def broadcast(shape: Sequence[Any], axes: Dims, sizes: Sequence[Any]) -> Dims | 
     return dims
 
 
+def common_shape(shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...] | None:
+    """The shape to which all of these broadcast, or None where they are not known to."""
+    rank = max(len(shape) for shape in shapes)
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    common = []
+    for sizes in zip(*padded, strict=True):
+        wide = [size for size in sizes if not is_one(size)]
+        if any(not same(size, wide[0]) for size in wide):
+            return None
+        common.append(wide[0] if wide else 1)
+    return tuple(common)
+
+
 def elementwise(call: OpCall) -> IterationSpace | None:
     """Every result has the same shape, to which every operand broadcasts."""
     if not call.results or not all(same_shape(call.results[0].shape, result.shape) for result in call.results):
