@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import pytest
 import sympy
@@ -77,27 +72,3 @@ def test_unset_fields_are_not_printed():
 def test_text_that_does_more_is_refused(text):
     with pytest.raises(SpecError, match=r"w\.py: .*Expected a wrapper source"):
         read_source(text, "w.py")
-
-
-def test_nothing_depends_on_the_hash_seed():
-    script = textwrap.dedent("""
-        import hashlib, json
-        from spyre_fx.codegen.source import print_source
-        from tests.codegen.spec_samples import SAMPLES
-        text = []
-        for sample in SAMPLES.values():
-            bundle = sample().bundle()
-            text += [bundle.source(), bundle.mlir(), json.dumps([program.files for program in bundle.programs])]
-        print(hashlib.sha256("".join(text).encode()).hexdigest())
-    """)
-
-    def run(seed: str) -> str:
-        command, environment = [sys.executable, "-c", script], {**os.environ, "PYTHONHASHSEED": seed}
-        root = Path(__file__).parents[2]
-        result = subprocess.run(
-            command, env=environment, cwd=root, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert result.returncode == 0, result.stderr
-        return result.stdout
-
-    assert run("1") == run("2")
