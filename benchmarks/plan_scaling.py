@@ -3,7 +3,8 @@
 run: python benchmarks/plan_scaling.py [largest number of nodes]
 
 Three chains: elementwise ops (one cluster), views (as many items as nodes), and blocks of a linear layer, a softmax and
-a residual sum (all kinds of clusters). ``visits`` are counted by the planner and may not pass ``bound``.
+a residual sum (all kinds of clusters). ``visits`` are counted by the planner and may not pass ``bound``. Times are CPU
+seconds; a factor near 3 now and then is Python's garbage collector, which looks at everything once more.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def blocks(chain: Chain) -> None:
 
 
 def measure(step: Callable[[Chain], None], length: int) -> list[object]:
-    """Nodes, items, seconds to plan, to bound and to get the plan again (the best of three graphs), visits and bound."""
+    """Nodes, items, CPU seconds to plan, bound and plan again (the best of three graphs), visits, bound."""
     times: list[tuple[float, float, float]] = []
     for _ in range(3):
         chain = Chain()
@@ -72,10 +73,10 @@ def measure(step: Callable[[Chain], None], length: int) -> list[object]:
             step(chain)
         gm = chain.module()
         gc.collect()
-        marks = [time.perf_counter()]
+        marks = [time.process_time()]
         for run in (plan_bound, plan, plan):
             run(gm)
-            marks.append(time.perf_counter())
+            marks.append(time.process_time())
         bounding, planning, again = (end - start for start, end in itertools.pairwise(marks))
         times.append((planning, bounding, again))
     result = plan(gm)

@@ -10,6 +10,7 @@ from hypothesis import given
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import spyre_fx
 from spyre_fx.analysis.schedule import plan, plan_bound
 from spyre_fx.capture import capture
 from tests.analysis.planning import check, traced
@@ -98,6 +99,17 @@ def test_a_training_step():
     found = kinds_of(make_fx(step, tracing_mode="fake")(*inputs))
     assert found["dot_general"] == 6
     assert found["row_pipeline"] == 2
+
+
+def test_a_tiled_graph_is_planned_with_its_loops():
+    """Remainder and all, a loop does the element ops of the ops in it; what was fused apart is one item now."""
+    gm = capture(lambda x, w: ((x @ w).relu() + 1).tanh() * 2, torch.ones(100, 8), torch.ones(8, 6))
+    names = [node.name for node in gm.graph.nodes if node.op == "call_function"]
+    tiled = spyre_fx.tile(gm, [(names, 7)])
+    (item,) = check(tiled)
+    assert item.kind.value == "iterate"
+    assert item.shape == (100, 6)
+    assert item.resources.estimated_element_ops == plan(gm)[0].resources.estimated_element_ops
 
 
 STEPS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -57,9 +57,9 @@ class KernelDescriptor:
     1024
     """
 
-    outputs: tuple[Shape, ...]
-    reductions: tuple[KernelReduction, ...] = ()
-    reuse: tuple[KernelReuse, ...] = ()
+    outputs: Sequence[Shape]
+    reductions: Sequence[KernelReduction] = ()
+    reuse: Sequence[KernelReuse] = ()
     effects: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
