@@ -73,6 +73,18 @@ def test_a_softmax_reads_rows_that_do_not_fit_twice():
     assert traffic(gm, 4 * KIB).total == 4 * schedules.row_passes(64, 1024, KIB)["online"]
 
 
+def test_a_look_up_reads_what_it_returns():
+    look_up = torch.ops.aten.embedding.default
+    gm = make_fx(lambda table, row: look_up(table, row), tracing_mode="fake")(half(1000, 64), torch.zeros(10).long())
+    moved = traffic(gm, 64 * KIB)
+    assert (moved.read, moved.written) == (10 * 8 + 10 * 64 * 2, 10 * 64 * 2)
+
+
+def test_an_op_in_place_reads_and_writes():
+    gm = traced(lambda x, y: x.copy_(y), (128, 64), (128, 64))
+    assert traffic(gm, KIB).written == 32 * KIB
+
+
 def mlp(x, w1, w2):
     return (x @ w1).relu() @ w2
 

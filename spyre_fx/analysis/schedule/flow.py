@@ -83,7 +83,7 @@ def flow_of(gm: fx.GraphModule, meter: Meter) -> Flow:
             readers.setdefault(producers.get(operand, operand), {})[node] = None
         if node.op == "output":
             returned = read
-        elif holds_tensor(node) or written_operands(node, read):
+        elif holds_tensor(node) or written_operands(node):
             operands[node] = read
     results = _results(operands, producers)
     spaces = _spaces(operands)
@@ -120,8 +120,8 @@ def _results(operands: Mapping[fx.Node, Nodes], producers: Mapping[fx.Node, fx.N
         if item.users and holds_tensor(item):
             items.setdefault(producer, []).append(item)
     results: dict[fx.Node, Nodes] = {}
-    for node, read in operands.items():
-        own = (node,) if holds_tensor(node) else written_operands(node, read)
+    for node in operands:
+        own = (node,) if holds_tensor(node) else written_operands(node)
         results[node] = tuple(sorted(items[node], key=_item_position)) if node in items else own
     return results
 
@@ -154,5 +154,5 @@ def _written(operands: Mapping[fx.Node, Nodes], producers: Mapping[fx.Node, fx.N
     for node, read in operands.items():
         if read and is_view(node):
             base[node] = owner(read[0])
-        dirty.update(owner(operand) for operand in written_operands(node, read))
+        dirty.update(owner(operand) for operand in written_operands(node))
     return frozenset(dirty.union(view for view, source in base.items() if source in dirty))

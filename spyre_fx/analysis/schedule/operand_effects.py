@@ -47,11 +47,12 @@ def operand_effects(node: fx.Node, overrides: Mapping[str, str] | None = None) -
     return tuple(by_name.get(name, Effect.READ) for name, value in _named_arguments(node) for _ in tensor_reads(value))
 
 
-def written_operands(node: fx.Node, operands: tuple[fx.Node, ...]) -> tuple[fx.Node, ...]:
+def written_operands(node: fx.Node) -> tuple[fx.Node, ...]:
     """Those of a node's tensor operands that its op writes in place."""
     op = kernel_op(node)
     if op is None or not op._schema.is_mutable:
         return ()
+    operands = tensor_reads((node.args, node.kwargs))
     return tuple(
         operand for operand, effect in zip(operands, operand_effects(node), strict=True) if effect is Effect.WRITE
     )

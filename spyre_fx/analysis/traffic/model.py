@@ -22,6 +22,7 @@ from spyre_fx.analysis.budget import body_timeline
 from spyre_fx.analysis.buffers import Buffer, Buffers, buffers_of, byte_size
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.loops import carried_arguments, loop_of
+from spyre_fx.analysis.schedule.operand_effects import written_operands
 from spyre_fx.analysis.traffic.ops import op_reads
 
 
@@ -91,6 +92,7 @@ class _Scope:
         moved: dict[fx.Node, Moved] = {}
         for node in buffers.nodes:
             made = [buffer for buffer in buffers.of[node] if buffer.producer is node and not buffer.is_input]
+            made += [buffer for value in written_operands(node) for buffer in buffers.of[value]]
             if not made:
                 continue
             loop = loop_of(self.gm, node)
@@ -110,7 +112,7 @@ class _Scope:
         streamed = {
             operand: _read_size(operand, buffers) for operand in operands if self._is_streamed(operand, buffers)
         }
-        written = 0 if self.keeps else sum(buffer.byte_size for buffer in made)
+        written = sum(buffer.byte_size for buffer in made if self._in_main(buffer))
         return Moved(op_reads(node, streamed, self.free), written)
 
     def _is_streamed(self, operand: fx.Node, buffers: Buffers) -> bool:
@@ -143,10 +145,10 @@ class _Trip:
         self.sliced = [i for i in tensor if loop.arguments[i] is not None]
         self.whole = [i for i in tensor if loop.arguments[i] is None and i not in carried and i not in held]
         apart = [self.inputs[i] for i in {*held, *self.whole, *self.carried}]
-        self.moments = body_timeline(body, apart, [self.inputs[i] for i in self.carried])
-        self.room_at = {moment.node: moment.live_bytes for moment in self.moments}
+        moments = body_timeline(body, apart, overwritten=[self.inputs[i] for i in self.carried])
+        self.live_at = {moment.node: moment.live_bytes for moment in moments}
         self.state = sum(self.size(i) for i in self.carried if i not in held)
-        self.core = self.state + max((moment.live_bytes for moment in self.moments), default=0)
+        self.core = self.state + max(self.live_at.values(), default=0)
 
     def size(self, argument: int) -> int:
         """Bytes that one trip sees of an argument."""
@@ -156,7 +158,7 @@ class _Trip:
         """All trips, with everything but the streamed arguments in the scratchpad."""
         resident = frozenset(node for i, node in enumerate(self.inputs) if i not in self.whole or i in kept)
         free = room + self.core - self.state
-        inside = _Kept(self.body, free, resident, True, self.room_at).total()
+        inside = _Kept(self.body, free, resident, True, self.live_at).total()
         tiles = sum(self.size(i) for i in self.sliced if i not in self.held)
         return (inside + Moved(tiles)).times(self.count)
 
@@ -176,10 +178,10 @@ class _Trip:
 class _Kept(_Scope):
     """The body of a loop whose trip fits: inner loops have what the trip leaves free at their place."""
 
-    room_at: dict[fx.Node, int]
+    live_at: dict[fx.Node, int]
 
     def _loop(self, node: fx.Node, loop: Any, buffers: Buffers) -> Moved:
-        inner = _Scope(self.gm, self.free - self.room_at.get(node, 0), self.held, self.keeps)
+        inner = _Scope(self.gm, self.free - self.live_at.get(node, 0), self.held, self.keeps)
         return inner._loop(node, loop, buffers)
 
 

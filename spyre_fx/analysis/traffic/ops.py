@@ -7,9 +7,13 @@ from collections.abc import Mapping
 
 from torch import fx
 
+from spyre_fx.analysis.buffers import byte_size
 from spyre_fx.analysis.iteration import IterationSpace, Kind
 from spyre_fx.analysis.iteration_space import call_of, space_of
+from spyre_fx.analysis.schedule.families import op_name
 from spyre_fx.analysis.traffic.schedules import matmul
+
+_LOOK_UPS = {"_unsafe_index", "embedding", "gather", "index", "index_select", "take", "take_along_dim"}
 
 
 def op_reads(node: fx.Node, streamed: Mapping[fx.Node, int], capacity: int) -> int:
@@ -20,7 +24,7 @@ def op_reads(node: fx.Node, streamed: Mapping[fx.Node, int], capacity: int) -> i
         streamed: its operands in main memory, with the bytes of one pass over each.
         capacity: bytes of the scratchpad that the op may use.
     """
-    once = sum(streamed.values())
+    once = _once(node, streamed) if streamed else 0
     space = space_of(node) if streamed else None
     if space is None:
         return once
@@ -29,6 +33,15 @@ def op_reads(node: fx.Node, streamed: Mapping[fx.Node, int], capacity: int) -> i
     if _returns_what_it_reduces(space):
         return once + _second_pass(node, space, streamed, capacity)
     return once
+
+
+def _once(node: fx.Node, streamed: Mapping[fx.Node, int]) -> int:
+    """One pass over every operand; a look-up reads of its table only what it returns."""
+    total = sum(streamed.values())
+    table = node.all_input_nodes[0]
+    if op_name(node.target) not in _LOOK_UPS or table not in streamed:
+        return total
+    return total - streamed[table] + min(streamed[table], sum(map(byte_size, call_of(node).results)))
 
 
 def _product_reads(node: fx.Node, space: IterationSpace, streamed: Mapping[fx.Node, int], capacity: int) -> int:
