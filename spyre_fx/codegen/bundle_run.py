@@ -80,9 +80,14 @@ class _Run:
         return self.known[name]
 
     def read(self, argument: Argument) -> torch.Tensor:
-        numbers = self.device.read(argument.address, argument.layout, argument.name)
-        result = torch.empty_strided(argument.shape, argument.stride, dtype=argument.dtype)
-        return result.copy_(numbers.reshape(argument.shape))
+        """The value of a buffer, with the strides that the graph gives it."""
+        numbers = self.device.read(argument.address, argument.layout, argument.name).reshape(argument.shape)
+        # Along a dim of stride 0 all elements are one; only that one can be written.
+        spread = [dim for dim, stride in enumerate(argument.stride) if stride == 0]
+        for dim in spread:
+            numbers = numbers.narrow(dim, 0, 1)
+        result = torch.empty_strided(numbers.shape, argument.stride, dtype=argument.dtype)
+        return result.copy_(numbers).expand(argument.shape)
 
     def launch(self, program: Program, step: DeviceStep) -> dict[str, int]:
         """Values of the program's parameters: addresses of arguments, sizes of input dims."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+import spyre_fx
 from spyre_fx.codegen.bundle import Bundle
 from spyre_fx.codegen.lower import bundle_of
 from spyre_fx.codegen.lowered import HostStep, Lowered, Value
@@ -181,3 +182,10 @@ def test_results_have_the_recorded_strides():
     a, b = sample.inputs()
     assert bundle.run(a, b).stride() == (1, 512)
     assert torch.equal(bundle.run(a, b), a + b)
+
+
+def test_expanded_results_share_memory_as_they_do_in_eager():
+    gm = spyre_fx.capture(lambda x: (x + 1).expand(4, 8), torch.zeros(1, 8))
+    result = spyre_fx.lower(gm).run(torch.arange(8.0).reshape(1, 8))
+    assert result.stride() == (0, 1)
+    assert torch.equal(result, (torch.arange(8.0) + 1).expand(4, 8))
