@@ -176,7 +176,7 @@ UNREACHED = Template(
 STRADDLES = Template(
     TilingError,
     "{count} tiles of {tile} in {group} would straddle the factors {factors} of {axis}",
-    "tiles that are a multiple of {inner}, since views in the group split the dim",
+    "tiles that no factor cuts across, since views in the group split the dim",
     "use one of the counts {counts}",
 )
 NOT_DIVISIBLE = Template(

@@ -186,6 +186,7 @@ class Builder:
         first = next(_ops(loop))
         node.meta["val"] = _result_values(results, fake_mode(first))
         stamp(node, first, loop.around(), ())
+        node.meta["loop_asked"] = loop.level.count
         around = loop.parent.around() if loop.parent else []
         for index, result in enumerate(results):
             part = scope.result(node, index)

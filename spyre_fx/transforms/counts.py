@@ -48,21 +48,47 @@ def tiling(factors: Sequence[int], count: int, multiple: int = 1) -> Tiling:
     return Tiling(factors[0] // tile, tile, factors[0] % tile)
 
 
-def check_count(factors: Sequence[int], count: int, *, multiple: int, strict: bool, group: str, axis: str) -> None:
-    """Refuse a count that exceeds the dim, whose tiles straddle factors, or (``strict``) whose tiles are unequal."""
-    extent, inner = math.prod(factors), math.prod(factors[1:])
+def tiles_per_factor(
+    factors: Sequence[int], count: int, *, multiple: int, strict: bool, group: str, axis: str
+) -> tuple[int, ...]:
+    """How many tiles to make of the first factors of a dim, so that the dim falls into ``count`` tiles.
+
+    Where a tile is no larger than what lies inside the first factor, each element of that factor is a tile of its own
+    and the next one is cut:
+
+    >>> tiles_per_factor([4, 6], 2, multiple=1, strict=False, group="", axis="")
+    (2,)
+    >>> tiles_per_factor([4, 6], 8, multiple=1, strict=False, group="", axis="")
+    (4, 2)
+
+    errors: ``TilingError`` for a count that exceeds the dim, whose tiles straddle factors, or (``strict``) whose tiles
+        are not all equal.
+    """
+    extent = math.prod(factors)
     if count > extent:
         raise messages.COUNT_TOO_LARGE(count=count, group=group, extent=extent, axis=axis)
     if strict and (extent % count or (extent // count) % multiple):
-        good = [k for k in range(1, extent + 1) if extent % k == 0 and (extent // k) % math.lcm(multiple, inner) == 0]
+        good = [k for k in range(1, extent + 1) if extent % k == 0 and _fits(factors, extent // k) and extent // k % multiple == 0]
         what = f" that are a multiple of {multiple}" if multiple > 1 else ""
         fields = {"count": count, "extent": extent, "multiple": what, "counts": _listed(good)}
         raise messages.NOT_DIVISIBLE(group=group, axis=axis, **fields)
     tile = _tile(extent, count, multiple)
-    if tile % inner:
-        good = [k for k in range(1, factors[0] + 1) if _tile(extent, k, multiple) % inner == 0]
-        fields = {"count": count, "tile": tile, "factors": tuple(factors), "inner": inner, "counts": _listed(good)}
+    if not _fits(factors, tile):
+        tiles = dict.fromkeys(_tile(extent, k, multiple) for k in range(1, extent + 1))
+        good = [-(-extent // size) for size in tiles if _fits(factors, size)]
+        fields = {"count": count, "tile": tile, "factors": tuple(factors), "counts": _listed(good)}
         raise messages.STRADDLES(group=group, axis=axis, **fields)
+    inner = math.prod(factors[1:])
+    if tile % inner == 0:
+        return (count,)
+    named = {"group": group, "axis": axis}
+    return factors[0], *tiles_per_factor(factors[1:], inner // tile, multiple=multiple, strict=strict, **named)
+
+
+def _fits(factors: Sequence[int], tile: int) -> bool:
+    """Whether no tile takes a part of one element of a factor together with a part of the next one."""
+    inner = math.prod(factors[1:])
+    return tile % inner == 0 or (inner % tile == 0 and _fits(factors[1:], tile))
 
 
 def _tile(extent: int, count: int, multiple: int) -> int:

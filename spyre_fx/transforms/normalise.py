@@ -189,7 +189,7 @@ class _Reader:
         return node
 
     def _nearest(self, name: str) -> str:
-        found = difflib.get_close_matches(name, self.by_name, n=1)
+        found = difflib.get_close_matches(name, self.by_name, n=1, cutoff=0.4)
         return f", such as {found[0]!r}" if found else ""
 
 

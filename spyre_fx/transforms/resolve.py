@@ -7,7 +7,7 @@ be reduced by a composite op, such as a softmax, that op is rewritten first and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import fx
 
@@ -15,7 +15,7 @@ from spyre_fx.analysis.regions import Dataflow, Value, readers
 from spyre_fx.errors import SpyreFxError, collect
 from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms.atoms import Refined, refine
-from spyre_fx.transforms.counts import Tiling, check_count, tiling
+from spyre_fx.transforms.counts import Tiling, tiles_per_factor, tiling
 from spyre_fx.transforms.decompose import Rewritten, decompose, replaced_values
 from spyre_fx.transforms.follow import Composite, LevelAxis, follow
 from spyre_fx.transforms.groups import Level, Seed
@@ -86,31 +86,41 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool) -> Resolved:
         raise collect(problems)
     while True:
         group = Resolved(level, refine(level, flow), {})
-        composites = _follow_levels(level, group.tiles(), flow, strict)
-        if not composites:
+        obstacle = _follow_levels(level, group.tiles(), flow, strict)
+        if obstacle is None:
             _check_reached(group, flow)
             return group
-        rewritten = {op: decompose(op, combine, flow) for op, combine in composites.items()}
-        level = _with_rewritten(level, rewritten)
+        if isinstance(obstacle, Composite):
+            rewritten = {op: decompose(op, combine, flow) for op, combine in obstacle.ops.items()}
+            level = _with_rewritten(level, rewritten)
+        else:
+            level = _with_nest(level, obstacle)
 
 
-def _follow_levels(level: Level, tiles: Tiles, flow: Dataflow, strict: bool) -> dict[fx.Node, str]:
-    """Find the axes of ``level`` and the levels inside it; returns the composite ops that stand in the way, if any."""
+@dataclass(frozen=True)
+class _Nest:
+    """A level that must become a nest over the factors of its dim."""
+
+    level: Level
+    counts: tuple[int, ...]
+
+
+def _follow_levels(level: Level, tiles: Tiles, flow: Dataflow, strict: bool) -> Composite | _Nest | None:
+    """Find the axes of ``level`` and the levels inside it, up to the first obstacle."""
     group = tiles.group
     found = follow(level, group.refined, flow, tiles.extent)
     if isinstance(found, Composite):
-        return found.ops
+        return found
     group.axes[level] = found
-    factors = tiles.factors(level)
     named = {"group": level.group, "axis": str(level.seeds[0])}
-    check_count(factors, level.count, multiple=level.multiple_of, strict=strict, **named)
+    factors = tiles.factors(level)
+    counts = tiles_per_factor(factors, level.count, multiple=level.multiple_of, strict=strict, **named)
+    if len(counts) > 1:
+        return _Nest(level, counts)
     _check_even(level, found, tiles)
     inside = tiles.inside(level, tiles.tiling(level).tile)
-    for child in level.children:
-        composites = _follow_levels(child, inside, flow, strict)
-        if composites:
-            return composites
-    return {}
+    obstacles = (_follow_levels(child, inside, flow, strict) for child in level.children)
+    return next((obstacle for obstacle in obstacles if obstacle is not None), None)
 
 
 def _check_even(level: Level, axis: LevelAxis, tiles: Tiles) -> None:
@@ -141,6 +151,18 @@ def _check_reached(group: Resolved, flow: Dataflow) -> None:
         raise collect([messages.UNREACHED(name=op.name, group=group.level.group, seeds=seeds, node=op) for op in lost])
 
 
+def _with_nest(level: Level, nest: _Nest) -> Level:
+    """``Level(K, axis, body)`` -> ``Level(k1, axis, Level(k2, axis, body))``: the inner level finds the next factor."""
+    if level is not nest.level:
+        body = tuple(_with_nest(item, nest) if isinstance(item, Level) else item for item in level.body)
+        return replace(level, body=body)
+    *outer, innermost = nest.counts
+    level = replace(level, count=innermost)
+    for count in reversed(outer):
+        level = replace(level, count=count, multiple_of=1, body=(level,))
+    return level
+
+
 def _with_rewritten(level: Level, rewritten: Mapping[fx.Node, Rewritten]) -> Level:
     """The level with the new ops in place of the old ones."""
     values: dict[Value, Value] = {}
@@ -158,4 +180,4 @@ def _with_rewritten(level: Level, rewritten: Mapping[fx.Node, Rewritten]) -> Lev
     body: list[fx.Node | Level] = []
     for item in level.body:
         body += [_with_rewritten(item, rewritten)] if isinstance(item, Level) else ops_for((item,))
-    return Level(level.count, level.multiple_of, tuple(map(seed, level.seeds)), tuple(body), level.group)
+    return replace(level, seeds=tuple(map(seed, level.seeds)), body=tuple(body))
