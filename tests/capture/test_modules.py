@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -194,3 +195,13 @@ def test_capturing_draws_nothing() -> None:
     state = torch.get_rng_state()
     captured(lambda x: torch.rand(4) + x, torch.ones(4))
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_threads_may_capture_at_the_same_time() -> None:
+    def work(width: int) -> tuple[int, ...]:
+        layer, x = nn.Linear(4, width), torch.randn(2, 4)
+        gm = captured(layer, x)
+        return tuple(gm(x).shape)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(1, 7))) == [(2, width) for width in range(1, 7)]
