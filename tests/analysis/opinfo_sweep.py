@@ -112,6 +112,7 @@ def main() -> int:
     parser.add_argument("--decompose", action="store_true", help="apply the core ATen decompositions first")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)  # the tensors are tiny
     table = torch._decomp.core_aten_decompositions() if options.decompose else None
     problems: dict[str, int] = collections.Counter()
     totals: collections.Counter[tuple[str, str]] = collections.Counter()

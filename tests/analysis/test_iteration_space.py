@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import doctest
 import operator
+from types import ModuleType
 
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from spyre_fx.analysis import iteration, registration
+from spyre_fx.analysis import iteration_space as iteration_space_file
 from spyre_fx.analysis.iteration import Kind, OpCall
 from spyre_fx.analysis.iteration_space import draws_random, iteration_space, space_of, space_of_call
+from spyre_fx.analysis.rules import mixed_radix
 from spyre_fx.errors import TilingError
 
 aten = torch.ops.aten
+
+
+@pytest.mark.parametrize(
+    "module", [iteration, iteration_space_file, registration, mixed_radix], ids=lambda m: m.__name__
+)
+def test_examples_in_docstrings(module: ModuleType) -> None:
+    failed, tried = doctest.testmod(module)
+    assert (failed, tried > 0) == (0, True)
 
 
 def test_operands_come_in_the_order_of_the_arguments() -> None:

@@ -25,7 +25,7 @@ def common_factors(b: SpaceBuilder, source: Sequence[Any], target: Sequence[Any]
     >>> common_factors(b, [8, 6], [2, 4, 6])
     ([(2, 1), (0,)], [(2,), (1,), (0,)])
     >>> common_factors(SpaceBuilder(), [3, 5], [5, 3])  # nothing shared: four axes
-    ([(2,), (1,)], [(4,), (3,)])
+    ([(0,), (1,)], [(2,), (3,)])
     """
     if any(same(size, 0) for size in (*source, *target)):
         return [(b.sequential(size),) for size in source], [(b.sequential(size),) for size in target]
