@@ -119,8 +119,18 @@ class Access:
 
     def reshape(self, shape: Sequence[int]) -> Access | None:
         """The same elements in the same order with other dims; None where the digits do not nest."""
-        groups = regroup([term for terms in self.dims for term in terms], shape)
-        return None if groups is None else replace(self, dims=groups)
+        head, tail = _unchanged(self.shape, shape)
+        end = len(self.dims) - tail
+        middle = [term for terms in self.dims[head:end] for term in terms]
+        groups = regroup(middle, shape[head : len(shape) - tail])
+        if groups is None:
+            return None
+        dims = [*self.dims[:head], *groups, *self.dims[end:]]
+        if middle and not groups and dims:
+            # Digits of extent 1 whose dim is gone stand in front of the next one.
+            place = min(head, len(dims) - 1)
+            dims[place] = (*middle, *dims[place])
+        return replace(self, dims=tuple(dims))
 
     def window(
         self, dim: int, factors: Sequence[int], axis: int, start: int, tile: int, loop: Loop | None
@@ -168,3 +178,11 @@ class Access:
         for dim, elements in moves:
             steps[dim] += elements
         return replace(self, advance=(*self.advance, (loop, tuple(steps)))) if any(steps) else self
+
+
+def _unchanged(old: Sequence[int], new: Sequence[int]) -> tuple[int, int]:
+    """How many dims two shapes share at the start and at the end."""
+    least = min(len(old), len(new))
+    tail = next((n for n in range(least) if old[-1 - n] != new[-1 - n]), least)
+    head = next((n for n in range(least - tail) if old[n] != new[n]), least - tail)
+    return head, tail

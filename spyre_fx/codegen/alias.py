@@ -16,22 +16,29 @@ def place_in(value: Access, destination: Access) -> Access | None:
     if not value.covers_buffer:
         return None
     found: list[list[tuple[int, Term]]] = [[] for _ in value.buffer.shape]
+    singles: list[list[Term]] = [[] for _ in value.buffer.shape]
     for terms, targets in zip(value.dims, destination.dims, strict=True):
         factors = refine([[term.extent for term in terms], [term.extent for term in targets]])
         if factors is None:
             return None
+        waiting: list[Term] = []
         for term, target in zip(align(terms, factors), align(targets, factors), strict=True):
             if term.dim >= 0:
                 found[term.dim].append((term.step, target))
+                singles[term.dim] += waiting
+                waiting = []
+            elif target.dim >= 0:
+                # One index of a longer dim, which the buffer of ``value`` does not have: it stays in front of the next.
+                waiting.append(target)
     dims: list[Terms] = []
-    for size, digits in zip(value.buffer.shape, found, strict=True):
+    for size, digits, ones in zip(value.buffer.shape, found, singles, strict=True):
         ordered = sorted(digits, key=lambda digit: -digit[0])
         place = size
         for step, target in ordered:
             if step * target.extent != place:
                 return None
             place = step
-        dims.append(tuple(target for _, target in ordered))
+        dims.append((*ones, *(target for _, target in ordered)))
     return Access(destination.buffer, tuple(dims), destination.offset, destination.advance)
 
 
@@ -52,11 +59,17 @@ def compose(access: Access, alias: Access) -> Access | None:
             if term.dim >= 0:
                 offset[term.dim] += term.step * digit
     dims: list[Terms] = []
+    outermost = _outermost(access)
     for terms in access.dims:
-        parts = [(term,) if term.dim < 0 else digits[term.dim].span(term) for term in terms]
-        if any(part is None for part in parts):
-            return None
-        dims.append(tuple(term for part in parts if part is not None for term in part))
+        parts: list[Term] = []
+        for term in terms:
+            found = (term,) if term.dim < 0 else digits[term.dim].span(term)
+            if found is None:
+                return None
+            if term is outermost.get(term.dim):
+                found = (*digits[term.dim].unused_singles(), *found)
+            parts += found
+        dims.append(tuple(parts))
     advance: dict[Loop, list[int]] = {loop: list(steps) for loop, steps in alias.advance}
     for loop, steps in access.advance:
         moved = advance.setdefault(loop, [0] * len(offset))
@@ -73,6 +86,17 @@ def compose(access: Access, alias: Access) -> Access | None:
     return Access(alias.buffer, tuple(dims), tuple(offset), entries)
 
 
+def _outermost(access: Access) -> dict[int, Term]:
+    """For each buffer dim the digit with the longest stride."""
+    found: dict[int, Term] = {}
+    for terms in access.dims:
+        for term in terms:
+            other = found.get(term.dim)
+            if other is None or term.step * term.extent > other.step * other.extent:
+                found[term.dim] = term
+    return found
+
+
 class _Digits:
     """The digits of one dim, and how much of the range of each is taken."""
 
@@ -80,6 +104,14 @@ class _Digits:
         self.terms = terms
         self.places = [extent_of(terms[position + 1 :]) for position in range(len(terms))]
         self.taken = [0] * len(terms)
+        self._used: set[int] = set()
+
+    def unused_singles(self) -> Terms:
+        """The digits of extent 1 in which no index has been placed."""
+        single = {position for position, term in enumerate(self.terms) if term.extent == 1 and term.dim >= 0}
+        positions = sorted(single - self._used)
+        self._used |= single
+        return tuple(self.terms[position] for position in positions)
 
     @property
     def fits(self) -> bool:
@@ -111,6 +143,7 @@ class _Digits:
             if extent % inside or (inside < extent and reach % step):
                 return None
             self.taken[position] += (inside - 1) * (step // place)
+            self._used.add(position)
             levels = target.levels | (term.levels if inside == extent else frozenset())
             parts.append(Term(inside, target.dim, target.step * (step // place), levels))
             extent, step = extent // inside, reach
@@ -120,7 +153,10 @@ class _Digits:
 
     def _one(self, term: Term) -> Term:
         """The digit in which a single index stands."""
-        for target, place in zip(reversed(self.terms), reversed(self.places), strict=True):
-            if term.step < place * target.extent or target.extent == 1:
+        for position in reversed(range(len(self.terms))):
+            target, place = self.terms[position], self.places[position]
+            single = target.extent == 1 and position not in self._used
+            if single or (target.extent > 1 and term.step < place * target.extent):
+                self._used.add(position)
                 return Term(1, target.dim, target.step, target.levels | term.levels)
         return Term(1, levels=term.levels)

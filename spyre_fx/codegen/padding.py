@@ -9,6 +9,7 @@ zeros; what the user gave is copied first, and what the user gets is copied last
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 from spyre_fx.codegen.access import Buffer
@@ -86,7 +87,11 @@ class Padder:
                 last = sum(steps[digit.dim] * (loop.count - 1) for loop, steps in operand.advance)
                 needed[digit.dim] = operand.offset[digit.dim] + last + padded[digit.axis] * digit.step
         room = self._room[operand.buffer]
-        return {dim: rows for dim, rows in needed.items() if rows > room.get(dim, operand.buffer.shape[dim])}
+        return {
+            dim: rows
+            for dim, rows in needed.items()
+            if rows > room.get(dim, operand.buffer.shape[dim]) or not _simple(operand, [dim])
+        }
 
     def _make_room(self, operand: Operand, rows: dict[int, int]) -> list[Item]:
         """Enlarge a buffer; gives the ops that fill what nobody else writes."""
@@ -135,7 +140,7 @@ class Padder:
         return copy, Operand(made, origin, tuple(Digit(axis, dim, 1) for dim, axis in enumerate(axes)))
 
 
-def _simple(operand: Operand, rows: dict[int, int]) -> bool:
+def _simple(operand: Operand, rows: Iterable[int]) -> bool:
     """Whether the rows to spare are simply those behind the last one."""
     return all(len(operand.along(dim)) == 1 and operand.along(dim)[0].step == 1 for dim in rows)
 

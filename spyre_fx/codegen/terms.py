@@ -94,7 +94,7 @@ def regroup(terms: Sequence[Term], sizes: Sequence[int]) -> tuple[Terms, ...] | 
     """
     left = list(terms)
     groups: list[Terms] = []
-    for size in reversed(sizes):
+    for position, size in reversed(list(enumerate(sizes))):
         group: list[Term] = []
         rest = size
         while rest > 1:
@@ -109,12 +109,12 @@ def regroup(terms: Sequence[Term], sizes: Sequence[int]) -> tuple[Terms, ...] | 
                 rest = 1
             else:
                 return None
-        # Digits of extent 1 stay with the dim that they stood in front of.
-        while group and left and left[-1].extent == 1:
+        # Digits of extent 1 go to dims of size 1, one each; without any, to the dim that they stand in front of.
+        if size == 1 and left and left[-1].extent == 1:
+            group.append(left.pop())
+        while left and left[-1].extent == 1 and (position == 0 or sizes[position - 1] != 1):
             group.append(left.pop())
         groups.append(tuple(reversed(group)))
-    if left and groups:
-        groups[-1] = (*left, *groups[-1])
     return tuple(reversed(groups))
 
 
