@@ -26,3 +26,27 @@ UNKNOWN_MODE = Template(
     "one of {known}",
     "leave mode out, or give options instead",
 )
+GROUP_FILE = Template(
+    OptionError,
+    "{path} {problem}",
+    'a JSON file such as {{"groups": [{{"ops": ["add", "mul"], "count": 4, "dims": [0]}}]}}',
+    "mend the file; `spyre-fx plan` lists the names of the ops",
+)
+GROUP_FILE_ENTRY = Template(
+    OptionError,
+    "{where} {problem}",
+    "ops with a count (and dims), ops with levels, or a count with a body",
+    'write it as {{"ops": [...], "count": 4, "dims": [0]}}',
+)
+COMMAND_INPUT = Template(
+    OptionError,
+    "{path} {problem}",
+    "a .pt2 file made by torch.export.save, or a folder made by Bundle.save",
+    "check the path; a graph is saved by torch.export.save(torch.export.export(model, args), path)",
+)
+NO_EXAMPLES = Template(
+    OptionError,
+    "{path} holds no example inputs",
+    "tensors to run on",
+    "give --inputs FILE, a file made by torch.save of a tuple of tensors",
+)
