@@ -158,5 +158,5 @@ class _Digits:
             single = target.extent == 1 and position not in self._used
             if single or (target.extent > 1 and term.step < place * target.extent):
                 self._used.add(position)
-                return Term(1, target.dim, target.step, target.levels | term.levels)
+                return Term(1, target.dim, target.step * max(1, term.step // place), target.levels | term.levels)
         return Term(1, levels=term.levels)

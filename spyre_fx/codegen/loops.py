@@ -64,7 +64,7 @@ def _lower_phase(
     outer, first = builder.block, len(builder.created)
     scope: list[Statement] = []
     builder.block = scope
-    values = walker.run(module.body(phase), tiles)
+    values = walker.run(module.body(phase), tiles, in_loop=True)
     if values is not None:
         values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
         fresh = set(builder.created[first:])

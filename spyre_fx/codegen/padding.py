@@ -79,26 +79,32 @@ class Padder:
         return {axis: extent for axis, extent in extents.items() if extent > kernel.axes[axis].extent}
 
     def _rows(self, operand: Operand, padded: dict[int, int]) -> dict[int, int]:
-        """Buffer dims that a padded axis counts the rows of, and the rows that are needed in the last trip."""
-        lane = lane_of(operand, self.layouts[operand.buffer])
-        needed: dict[int, int] = {}
+        """Buffer dims that lack elements for a padded axis, and how many are needed in the last trip."""
+        layout = self.layouts[operand.buffer]
+        found: dict[int, int] = {}
         for digit in operand.digits:
-            if digit.axis in padded and digit.axis != lane:
-                last = sum(steps[digit.dim] * (loop.count - 1) for loop, steps in operand.advance)
-                needed[digit.dim] = operand.offset[digit.dim] + last + padded[digit.axis] * digit.step
-        room = self._room[operand.buffer]
-        return {
-            dim: rows
-            for dim, rows in needed.items()
-            if rows > room.get(dim, operand.buffer.shape[dim]) or not _simple(operand, [dim])
-        }
+            if digit.axis not in padded:
+                continue
+            dim = digit.dim
+            last = sum(steps[dim] * (loop.count - 1) for loop, steps in operand.advance)
+            needed = operand.offset[dim] + last + padded[digit.axis] * digit.step
+            lane = digit.axis == lane_of(operand, layout)
+            if needed > self._capacity(operand.buffer, dim) or not (lane or _simple(operand, [dim])):
+                found[dim] = needed
+        return found
+
+    def _capacity(self, buffer: Buffer, dim: int) -> int:
+        """Elements that a buffer has room for along one dim, the lanes of its last stick included."""
+        layout = self.layouts[buffer]
+        size = self._room[buffer].get(dim, buffer.shape[dim])
+        return round_up(size, layout.lanes) if dim == layout.stick_dim else size
 
     def _make_room(self, operand: Operand, rows: dict[int, int]) -> list[Item]:
         """Enlarge a buffer; gives the ops that fill what nobody else writes."""
         buffer = operand.buffer
         fills: list[Item] = []
         for dim, needed in rows.items():
-            start = self._room[buffer].get(dim, buffer.shape[dim])
+            start = self._capacity(buffer, dim)
             if buffer.role == "internal":
                 fills.append(self._fill(buffer, dim, start, needed))
             self._room[buffer][dim] = needed

@@ -163,13 +163,17 @@ class Restickifier:
     def _impossible(self, kernel: Kernel) -> Exception:
         """Name the tensor that no stick fits."""
         for operand in kernel.operands:
-            layout = self.layouts.get(operand.buffer)
-            if layout is None or layout.stick_dim < 0 or lane_of(operand, layout) is not None:
-                continue
+            layout = self.layouts[operand.buffer]
             dim = layout.stick_dim
+            if dim < 0:
+                continue
             moves = [operand.offset[dim], *(steps[dim] for _, steps in operand.advance)]
             moves += [digit.step for digit in operand.along(dim) if digit.step != 1]
-            odd = next(step for step in moves if step % layout.lanes)
+            if operand is kernel.output:
+                moves += [kernel.axes[digit.axis].extent for digit in operand.along(dim) if digit.step == 1]
+            odd = next((step for step in moves if step % layout.lanes), None)
+            if odd is None:
+                continue
             return SUB_STICK_WINDOW(
                 name=operand.buffer.name,
                 shape=list(operand.buffer.shape),

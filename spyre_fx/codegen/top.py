@@ -20,8 +20,8 @@ from spyre_fx.codegen.layout import has_format
 from spyre_fx.codegen.loops import deliver
 from spyre_fx.codegen.lowered import Value
 from spyre_fx.codegen.tree import HostCall
-from spyre_fx.codegen.walk import Walker
-from spyre_fx.errors.lowering import NO_SHAPE, NUMBER_RESULT
+from spyre_fx.codegen.walk import Walker, mutates
+from spyre_fx.errors.lowering import MUTATION, NO_SHAPE, NUMBER_RESULT, RANDOM
 from spyre_fx.torch_compat import calling_convention
 
 
@@ -87,8 +87,28 @@ class Top:
 
     def _fallback(self, walker: Walker, gm: GraphModule, node: fx.Node) -> Any:
         """Let the host run ``node``."""
+        if isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags:
+            raise RANDOM(op=node.target, node=node)
+        if mutates(node):
+            self._check_mutation(node)
         target = gm.get_submodule(str(node.target)) if node.op == "call_module" else node.target
         return self._call(node, target, node.meta["val"])
+
+    def _check_mutation(self, node: fx.Node) -> None:
+        """What is written into must not be wanted afterwards: the device has a copy of its own."""
+        kinds = [entry.alias_info for entry in node.target._schema.arguments]
+        written = [arg for arg, kind in zip(node.args, kinds, strict=False) if kind is not None and kind.is_write]
+        aliases = {arg for arg in written if isinstance(arg, fx.Node)}
+        before = True
+        for other in self.gm.graph.nodes:
+            before = before and other is not node
+            if other.op == "output" or other is node:
+                continue
+            if aliases.intersection(other.all_input_nodes):
+                if not before:
+                    raise MUTATION(name=other.name, node=node)
+                if self._is_host_view(other):
+                    aliases.add(other)
 
     def _call(self, node: fx.Node, target: Any, val: Any) -> Any:
         reads: list[Buffer] = []

@@ -37,8 +37,11 @@ class Walker:
         self.values: dict[fx.Node, Any] = {}
         self._parameters: dict[int, Buffer] = {}
 
-    def run(self, gm: GraphModule, inputs: Sequence[Any]) -> Any:
-        """The output of ``gm`` for values of its placeholders, in its own nesting, or None where an op is lacking."""
+    def run(self, gm: GraphModule, inputs: Sequence[Any], *, in_loop: bool = False) -> Any:
+        """The output of ``gm`` for values of its placeholders, in its own nesting, or None where an op is lacking.
+
+        Nothing falls back inside a loop: a loop is never split.
+        """
         values = iter(inputs)
         for node in gm.graph.nodes:
             match node.op:
@@ -48,9 +51,9 @@ class Walker:
                     self.values[node] = self.attribute(gm, node)
                 case "output":
                     return self.argument(node.args[0])
-                case _ if node.users:
+                case _ if node.users or mutates(node):
                     found = self._value(gm, node)
-                    if found is None and self.fallback is not None:
+                    if found is None and self.fallback is not None and not in_loop:
                         found = self.fallback(self, gm, node)
                     if found is None:
                         return None
@@ -81,6 +84,8 @@ class Walker:
     def _value(self, gm: GraphModule, node: fx.Node) -> Any:
         self.builder.node = node
         self._check(node)
+        if mutates(node):
+            return None
         args, kwargs = self.argument(node.args), self.argument(node.kwargs)
         if node.op == "call_module":
             module = gm.get_submodule(str(node.target))
@@ -119,11 +124,16 @@ class Walker:
                 raise EMPTY_TENSOR(shape=list(value.shape), node=node)
 
 
+def mutates(node: fx.Node) -> bool:
+    """Whether an op writes into one of its operands."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
 def _folded(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]) -> Any:
     """The value of an op without tensor inputs, computed on the host; None if it has any, or draws random numbers."""
     if any(isinstance(leaf, (Access, HostOnly)) for leaf in leaves) or not isinstance(target, torch._ops.OpOverload):
         return None
-    if torch.Tag.nondeterministic_seeded in target.tags or target._schema.is_mutable:
+    if torch.Tag.nondeterministic_seeded in target.tags:
         return None
     args, kwargs = pytree.tree_map_only(Known, lambda known: known.tensor, (args, kwargs))
     kwargs = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs

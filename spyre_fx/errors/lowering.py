@@ -15,7 +15,7 @@ BAD_DIM_ORDER = Template(
     "report this graph",
 )
 UNKNOWN_MODULE = Template(
-    LoweringError, "a call of a {kind}", "ATen ops and counted loops only", "capture the graph so that modules are inlined"
+    LoweringError, "a call of a {kind}", "ATen ops and counted loops", "capture the graph so that modules are inlined"
 )
 NO_CALL = Template(LoweringError, "a {op} node", "call_function and call_module nodes", "capture the graph as ATen ops")
 SYMBOLIC_SIZE = Template(
@@ -26,8 +26,8 @@ EMPTY_TENSOR = Template(
 )
 SUB_STICK_WINDOW = Template(
     LoweringError,
-    "{op} ({origin}) reads or writes {name} {shape} in windows that are {step} elements apart along dim {dim}, inside a "
-    "stick of {lanes}",
+    "{op} ({origin}) reads or writes {name} {shape} in windows of {step} elements along dim {dim}, inside a stick of "
+    "{lanes}",
     "windows, tiles and heads of whole sticks along the dim that fills the sticks",
     "tile that dim by a multiple of {lanes}, or tile another dim",
 )
@@ -47,7 +47,7 @@ SEGMENT = Template(
     LoweringError, "{name} of {size} bytes", "at most {limit} bytes, one HBM segment", "tile the ops that make it"
 )
 HBM_FULL = Template(
-    LoweringError, "{size} bytes of buffers", "at most {limit} bytes of HBM", "tile more, so that fewer values are whole"
+    LoweringError, "{size} bytes of buffers", "at most {limit} bytes of HBM", "tile more of the graph"
 )
 WINDOW_CARRIES = Template(
     LoweringError,
@@ -63,4 +63,16 @@ NUMBER_RESULT = Template(
     "an op that makes a {kind} out of tensor data",
     "results that are tensors",
     "keep the number out of the graph, or pass it in",
+)
+RANDOM = Template(
+    LoweringError,
+    "{op}, which draws random numbers",
+    "ops whose result follows from their inputs: the device has no generator",
+    "draw the numbers outside the graph and pass them in",
+)
+MUTATION = Template(
+    LoweringError,
+    "an op that writes into a tensor that {name} reads afterwards",
+    "tensors that are written last of all, as `capture` arranges it",
+    "capture the program with `spyre_fx.capture`",
 )

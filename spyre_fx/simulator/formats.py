@@ -54,8 +54,8 @@ class Codec:
         """Bytes of numbers, rounded to the format: ``[..., n / word]`` to ``[..., n]`` uint8."""
         if self._is_dlfloat16(data_format):
             return dlfloat16.encode(values).view(torch.uint8)
-        # Flat first: a last dim of size 1 may keep any stride, which a view as bytes would refuse.
-        stored = values.to(_STORED[data_format]).reshape(-1).contiguous()
+        # A last dim of size 1 may keep any stride, which a view as bytes would refuse.
+        stored = values.to(_STORED[data_format]).reshape(-1).clone(memory_format=torch.contiguous_format)
         return stored.view(torch.uint8).reshape(*values.shape[:-1], -1)
 
     def _is_dlfloat16(self, data_format: str) -> bool:

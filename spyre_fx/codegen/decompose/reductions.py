@@ -21,7 +21,7 @@ def dims_of(x: Tensor, dims: Sequence[int] | int | None) -> list[int]:
     if isinstance(dims, int):
         dims = [dims]
     rank = len(x.shape)
-    return sorted(dim % rank for dim in dims) if dims else list(range(rank))
+    return sorted(dim % rank for dim in dims) if dims and rank else list(range(rank))
 
 
 def _reduced(b: Builder, op: str, x: Tensor, dims: Any, keepdim: bool, **info: Any) -> Any:
