@@ -92,7 +92,7 @@ def seeded_dims(seed: Seed, level: Level, flow: Dataflow, maps: Any) -> list[Any
         for op in level.ops
         if seed.users is None or op in seed.users
         for operand, value in enumerate(flow.reads(op))
-        if value == seed.value
+        if value == seed.value and seed.operand in (None, operand)
     ]
     if seed.users is None and node in level.members and (not uses or not is_source(node, flow)):
         return [maps.results[node][index][seed.dim]]

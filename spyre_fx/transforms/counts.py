@@ -68,7 +68,11 @@ def tiles_per_factor(
     if count > extent:
         raise messages.COUNT_TOO_LARGE(count=count, group=group, extent=extent, axis=axis)
     if strict and (extent % count or (extent // count) % multiple):
-        good = [k for k in range(1, extent + 1) if extent % k == 0 and _fits(factors, extent // k) and extent // k % multiple == 0]
+        good = [
+            k
+            for k in range(1, extent + 1)
+            if extent % k == 0 and _fits(factors, extent // k) and extent // k % multiple == 0
+        ]
         what = f" that are a multiple of {multiple}" if multiple > 1 else ""
         fields = {"count": count, "extent": extent, "multiple": what, "counts": _listed(good)}
         raise messages.NOT_DIVISIBLE(group=group, axis=axis, **fields)

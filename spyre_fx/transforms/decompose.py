@@ -103,8 +103,20 @@ class _Emitter:
         return self(aten.div.Tensor, self.sum(x, dims, keepdim), _count(x, dims))
 
     def rounded(self, *results: fx.Node) -> list[fx.Node]:
-        """The results in the dtypes of the op that is rewritten."""
-        return [self.cast(result, dtype) for result, dtype in zip(results, self.dtypes, strict=True)]
+        """The results in the dtypes and strides of the op that is rewritten."""
+        recorded = tensors(self.op.meta["val"])
+        return [self._like(self.cast(x, want.dtype), want) for x, want in zip(results, recorded, strict=True)]
+
+    def _like(self, x: fx.Node, recorded: torch.Tensor) -> fx.Node:
+        """``x`` in the memory format of ``recorded``, which the op itself may have chosen."""
+        if x.meta["val"].stride() == recorded.stride():
+            return x
+        strides = recorded.stride()
+        order = sorted(range(recorded.dim()), key=lambda dim: -strides[dim])
+        if order == list(range(recorded.dim())):
+            return self(aten.clone.default, x, memory_format=torch.contiguous_format)
+        copied = self(aten.clone.default, self(aten.permute.default, x, order), memory_format=torch.contiguous_format)
+        return self(aten.permute.default, copied, [order.index(dim) for dim in range(len(order))])
 
 
 def _count(x: fx.Node, dims: Sequence[int]) -> int:

@@ -43,12 +43,13 @@ class Seed:
     """Where following an axis begins: dim ``dim`` of the tensor that ``value`` holds.
 
     A value that the group computes is seeded at its op; any other at every op of the group that reads it, or at those
-    among ``users`` only.
+    among ``users`` only (where they read it as operand ``operand``, if that is given).
     """
 
     value: Value
     dim: int
     users: frozenset[fx.Node] | None = None
+    operand: int | None = None
 
     @property
     def size(self) -> int:

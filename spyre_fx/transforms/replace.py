@@ -73,5 +73,7 @@ class _Assembly(Scope):
 
     def _copy(self, node: fx.Node) -> fx.Node:
         copied = self.graph.node_copy(node, self.read)
+        if isinstance(copied.type, str):  # an annotation that was never evaluated, with which no module can be pickled
+            copied.type = None
         self.copies[node] = copied
         return copied

@@ -6,7 +6,7 @@ be reduced by a composite op, such as a softmax, that op is rewritten first and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import fx
@@ -84,14 +84,16 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool) -> Resolved:
     problems = list(check_ops(level, flow))
     if problems:
         raise collect(problems)
+    made: set[fx.Node] = set()
     while True:
         group = Resolved(level, refine(level, flow), {})
         obstacle = _follow_levels(level, group.tiles(), flow, strict)
         if obstacle is None:
-            _check_reached(group, flow)
+            _check_reached(group, flow, made)
             return group
         if isinstance(obstacle, Composite):
             rewritten = {op: decompose(op, combine, flow) for op, combine in obstacle.ops.items()}
+            made.update(op for new in rewritten.values() for op in new.ops)
             level = _with_rewritten(level, rewritten)
         else:
             level = _with_nest(level, obstacle)
@@ -133,8 +135,10 @@ def _check_even(level: Level, axis: LevelAxis, tiles: Tiles) -> None:
             raise messages.UNEVEN(group=level.group, first=first.name, second=op.name, node=op, **fields)
 
 
-def _check_reached(group: Resolved, flow: Dataflow) -> None:
-    """Each op must have a tiled axis, feed an op that has one, or read the result of one."""
+def _check_reached(group: Resolved, flow: Dataflow, made: Collection[fx.Node]) -> None:
+    """Each op that the user named (and that was not ``made`` here) must have a tiled axis, feed an op that has one, or
+    read the result of one.
+    """
     ops = group.level.ops
     tiled = {op for axis in group.axes.values() for op in axis.cut}
     members = group.level.members
@@ -145,7 +149,7 @@ def _check_reached(group: Resolved, flow: Dataflow) -> None:
     for op in reversed(ops):
         if any(reader in feeding for reader in readers(op) if reader in members):
             feeding.add(op)
-    lost = [op for op in ops if op not in reading and op not in feeding]
+    lost = [op for op in ops if op not in reading and op not in feeding and op not in made]
     if lost:
         seeds = ", ".join(str(seed) for level in group.level.walk() for seed in level.seeds)
         raise collect([messages.UNREACHED(name=op.name, group=group.level.group, seeds=seeds, node=op) for op in lost])

@@ -77,10 +77,10 @@ def _seed_at(op: fx.Node, space: IterationSpace, position: int, flow: Dataflow) 
     if position < len(space.results[0]):
         return Seed(Value(op), position)
     (axis,) = space.positions[position]
-    for value, index_map in zip(flow.reads(op), space.operands, strict=True):
+    for operand, (value, index_map) in enumerate(zip(flow.reads(op), space.operands, strict=True)):
         for dim, axes in enumerate(index_map):
             if axis in axes:
-                return Seed(value, dim, frozenset((op,)))
+                return Seed(value, dim, frozenset((op,)), operand)
     raise AssertionError(f"axis {axis} of {op.name} indexes no tensor")
 
 

@@ -199,4 +199,3 @@ def _shown_dims(dims: Iterable[tuple[int, ...]]) -> str:
 
 def _bytes(tensor: torch.Tensor) -> int:
     return math.prod(tensor.shape) * tensor.itemsize
-

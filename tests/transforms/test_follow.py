@@ -92,7 +92,7 @@ def test_several_levels_on_the_factors_of_one_dim() -> None:
 def test_factors_that_do_not_nest() -> None:
     x = torch.randn(4, 6)
     gm = traced(lambda x: x.exp().reshape(3, 8).relu(), x)
-    with pytest.raises(TilingError, match="cannot be cut|do not nest|does not nest"):
+    with pytest.raises(TilingError, match=r"cannot be cut|do not nest|does not nest"):
         tile(gm, [(ops_of(gm), 2, {"x_1": 1})])
 
 
@@ -100,7 +100,7 @@ def test_two_roads_that_disagree() -> None:
     gm = traced(lambda x: x.exp() + x.exp().t(), SQUARE)
     check_tiled(gm, [(ops_of(gm), 2, {"add": 0})], SQUARE)
     gm = traced(lambda x: (lambda y: y + y.t())(x.exp()), SQUARE)
-    with pytest.raises(TilingError, match="along two axes: axis 0 by add -> t, axis 1 by add -> exp -> t"):
+    with pytest.raises(TilingError, match=r"along two axes: axis 0 by add -> t, axis 1 by add -> exp -> t"):
         tile(gm, [(ops_of(gm), 2, {"add": 0})])
     check_tiled(gm, [(["t", "add"], 2, {"add": 0})], SQUARE)
 
@@ -165,7 +165,7 @@ def test_a_causal_mask_from_positions_is_made_tile_by_tile() -> None:
 
 def test_an_op_that_is_not_reached() -> None:
     gm = traced(lambda x, y: (x.exp(), y.sin()), SQUARE, SQUARE)
-    with pytest.raises(TilingError, match="'sin' .* not reached from dim 0 of 'x_1'.*{'sin': dim}"):
+    with pytest.raises(TilingError, match=r"'sin' .* not reached from dim 0 of 'x_1'.*{'sin': dim}"):
         tile(gm, [(ops_of(gm), 2, {"x_1": 0})])
     check_tiled(gm, [(ops_of(gm), 2, {"x_1": 0, "sin": 1})], SQUARE, SQUARE)
 
@@ -186,5 +186,5 @@ def test_axes_of_different_sizes_at_one_level() -> None:
     """The outer level cuts one of the two chains only, so the inner one would find unequal pieces."""
     x = torch.randn(8, 3)
     gm = traced(lambda x, y: (x.exp(), y.sin()), x, x)
-    with pytest.raises(TilingError, match="would cut 'exp' with 4 and 'sin' with 8 elements"):
+    with pytest.raises(TilingError, match=r"would cut 'exp' with 4 and 'sin' with 8 elements"):
         tile(gm, [(ops_of(gm), [(2, {"x_1": 0}), (2, {"x_1": 0, "y_1": 0})])])

@@ -138,13 +138,13 @@ def test_wrong_groups(gm: fx.GraphModule, case: str) -> None:
 
 @pytest.mark.parametrize("count", [0, -1, True, 2.0, "2", float("nan"), None, 9])
 def test_wrong_counts(gm: fx.GraphModule, count: Any) -> None:
-    with pytest.raises(TilingError, match="count"):
+    with pytest.raises(TilingError, match=r"count"):
         tile(gm, [(OPS, count)])
 
 
 def test_an_axis_that_only_a_later_op_has() -> None:
     gm = traced(lambda x: x.relu().sum(0), X)
-    with pytest.raises(TilingError, match="the first op that has it is 'mm'"):
+    with pytest.raises(TilingError, match=r"the first op that has it is 'mm'"):
         y = traced(lambda x, w: x.relu() @ w, X, torch.randn(6, 3))
         tile(y, [(ops_of(y), 2, [2])])
     check_tiled(gm, [(["sum_1"], 2, [1])], X)
@@ -154,23 +154,23 @@ def test_size_one_dims_keep_their_number() -> None:
     x = torch.randn(1, 8)
     gm = traced(lambda x: x.relu(), x)
     check_tiled(gm, [(["relu"], 2, [1])], x)
-    with pytest.raises(TilingError, match="axis 0 in groups\\[0\\] has size 1"):
+    with pytest.raises(TilingError, match=r"axis 0 in groups\[0\] has size 1"):
         tile(gm, [(["relu"], 1, [0])])
-    with pytest.raises(TilingError, match="size 1 \\(of 'x_1'\\)"):
+    with pytest.raises(TilingError, match=r"size 1 \(of 'x_1'\)"):
         tile(gm, [(["relu"], 1, {"x_1": 0})])
 
 
 def test_nodes_of_another_graph(gm: fx.GraphModule) -> None:
     other = traced(chain, X, Y)
-    with pytest.raises(TilingError, match="node 'add' of another graph"):
+    with pytest.raises(TilingError, match=r"node 'add' of another graph"):
         tile(gm, [(nodes(other, "add"), 2)])
-    with pytest.raises(TilingError, match="not in the graph"):
+    with pytest.raises(TilingError, match=r"not in the graph"):
         tile(gm, [(OPS, 2, {nodes(other, "x_1")[0]: 0})])
 
 
 def test_a_getitem_alone() -> None:
     gm = traced(lambda x: F.layer_norm(x, (8,)) + x, torch.randn(6, 8))
-    with pytest.raises(TilingError, match="getitem 'getitem' without 'native_layer_norm'"):
+    with pytest.raises(TilingError, match=r"getitem 'getitem' without 'native_layer_norm'"):
         tile(gm, [(["getitem"], 2)])
 
 
