@@ -80,7 +80,12 @@ class LoopStructure(nn.Module):
         for cut, kind in sliced:
             if cut is not None and (kind is None or kind.shape[cut.dim] != math.prod(cut.factors)):
                 return f"factors {cut.factors} of dim {cut.dim} for {kind}"
-        return self._carried_problem()
+        overlapping = [
+            kind
+            for kind in self.result_types
+            if 0 in (step for n, step in zip(kind.shape, kind.stride, strict=True) if n > 1)
+        ]
+        return f"a result of overlapping elements, {overlapping[0]}" if overlapping else self._carried_problem()
 
     def _carried_problem(self) -> str | None:
         carried = [result.argument for result in self.results if isinstance(result, Carried)]

@@ -326,6 +326,7 @@ def test_arguments_that_do_not_fit(args: tuple[Any, ...], words: str) -> None:
         ({"phases": [Phase(0, 3, 2, "other")]}, "no body named 'other'"),
         ({"result_types": []}, "1 results with 0 types"),
         ({"results": [Carried(0)]}, "carried and sliced"),
+        ({"result_types": [type_of(torch.zeros(1, 4).expand(6, 4))]}, "overlapping"),
     ],
 )
 def test_parts_that_do_not_fit(change: dict[str, Any], words: str) -> None:

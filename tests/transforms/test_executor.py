@@ -129,6 +129,16 @@ def test_an_accumulator_that_is_read_later_is_not_overwritten_early() -> None:
     torch.testing.assert_close(scaled, torch.cat(want))
 
 
+def test_a_product_is_added_where_the_sum_is() -> None:
+    a, b, acc = torch.randn(5, 12), torch.randn(12, 7), torch.randn(5, 7)
+    loop = loop_of(
+        lambda a, b, acc: (a @ b + acc,), (a, b, acc), [Slice(1, (12,)), Slice(0, (12,)), None], [Carried(2)], [acc], 5
+    )
+    assert "aten.addmm.out(out_0, a_1, b_1, out = out_0)" in text_of(loop)
+    assert loop.plan().scratch == 0
+    torch.testing.assert_close(loop(a, b, acc), acc + a @ b)
+
+
 def row_slice(n: int) -> Slice:
     return Slice(0, (n,))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import fx
 from torch._ops import OpOverload
 
@@ -15,12 +16,14 @@ from spyre_fx.transforms.loop_structure import child_loop
 class Liveness:
     """``roots``: per node, the nodes that made the memory it may refer to (a view refers to that of its base).
     ``last_use``: per such node, the position of the last node that touches its memory.
-    ``positions``: the place of each node in the graph.
+    ``positions``: the place of each node in the graph. ``strided``: the nodes whose results are read by an op that
+    depends on their strides.
     """
 
     roots: dict[fx.Node, frozenset[fx.Node]]
     last_use: dict[fx.Node, int]
     positions: dict[fx.Node, int]
+    strided: set[fx.Node]
 
 
 def liveness(body: fx.GraphModule) -> Liveness:
@@ -28,13 +31,19 @@ def liveness(body: fx.GraphModule) -> Liveness:
     roots: dict[fx.Node, frozenset[fx.Node]] = {}
     last_use: dict[fx.Node, int] = {}
     positions: dict[fx.Node, int] = {}
+    strided: set[fx.Node] = set()
     for position, node in enumerate(body.graph.nodes):
         touched = frozenset().union(*(roots[operand] for operand in node.all_input_nodes))
         roots[node] = frozenset((node,)) if _is_fresh(body, node) else touched
         positions[node] = position
         for root in touched | roots[node]:
             last_use[root] = position
-    return Liveness(roots, last_use, positions)
+        if node.target in _STRIDED:
+            strided |= touched
+    return Liveness(roots, last_use, positions, strided)
+
+
+_STRIDED = frozenset({torch.ops.aten.as_strided.default, torch.ops.aten.view.dtype})
 
 
 def _is_fresh(body: fx.GraphModule, node: fx.Node) -> bool:

@@ -27,12 +27,13 @@ Emit = Callable[[fx.Graph, tuple[Any, ...], dict[str, Any], Sequence[fx.Node]], 
 
 @dataclass(frozen=True)
 class OutForm:
-    """``emit`` adds the nodes; ``elementwise``: an out may be exactly one of the operands; ``dense``: a destination
-    with gaps costs more than a copy does.
+    """``emit`` adds the nodes; ``elementwise``: an out may be exactly one of the operands; ``adds``: it may be the
+    first operand; ``dense``: a destination with gaps costs more than a copy does.
     """
 
     emit: Emit
     elementwise: bool = False
+    adds: bool = False
     dense: bool = False
 
 
@@ -53,7 +54,8 @@ def out_form(node: fx.Node) -> OutForm | None:
     def emit(graph: fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any], into: Sequence[fx.Node]) -> None:
         graph.call_function(overload, args, {**kwargs, **dict(zip(names, into, strict=True))})
 
-    return OutForm(emit, elementwise=torch.Tag.pointwise in node.target.tags, dense=node.target in _DENSE)
+    elementwise = torch.Tag.pointwise in node.target.tags
+    return OutForm(emit, elementwise, adds=node.target in _ADDS, dense=node.target in _DENSE)
 
 
 def results_of(node: fx.Node) -> tuple[torch.Tensor, ...]:
@@ -127,6 +129,8 @@ _WITH_NUMBER: dict[OpOverload, OpOverload] = {
     aten.div.Scalar: aten.div.Tensor,
 }
 """Ops on a number whose own ``out=`` overload has no kernel; the tensor overload takes the number as well."""
+
+_ADDS = frozenset({aten.addmm.default, aten.baddbmm.default})
 
 _DENSE = frozenset({aten.bmm.default, aten.baddbmm.default, aten._softmax.default, aten._log_softmax.default})
 """Ops whose kernels go through a slower path, or a temporary, for a destination that is not contiguous."""

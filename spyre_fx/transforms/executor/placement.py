@@ -146,11 +146,16 @@ class _Placer:
     def _op_may_write(self, node: fx.Node, value: torch.Tensor, form: OutForm, target: Target) -> bool:
         if value.dtype != target.dtype or not target.window.takes(value.shape, form.dense):
             return False
+        if node in self.live.strided and value.stride() != target.window.stride:
+            return False
         if target.alias is None:
             return True
         argument = self.arguments[target.alias]
         last, here = self.live.last_use[argument], self.live.positions[node]
-        return last < here or (last == here and form.elementwise and self._reads_in_place(node, argument, value))
+        if last != here:
+            return last < here
+        in_place = form.elementwise or (form.adds and node.args[0] is argument and node.args.count(argument) == 1)
+        return in_place and self._reads_in_place(node, argument, value)
 
     def _reads_in_place(self, node: fx.Node, memory: fx.Node, value: torch.Tensor) -> bool:
         """True if an elementwise ``node`` reads each element of ``memory`` just where it writes one."""
@@ -173,7 +178,8 @@ class _Placer:
         if result is None or value_of(result_nodes(self.body)[result]) != (node, index):
             return None
         target = self.targets[result]
-        if not _child_may_write(child, index, value, target):
+        strides_differ = node in self.live.strided and value.stride() != target.window.stride
+        if strides_differ or not _child_may_write(child, index, value, target):
             return None
         if target.alias is None:
             return result
@@ -239,12 +245,12 @@ def value_of(node: fx.Node) -> Value:
 
 def before_reshape(node: fx.Node) -> fx.Node:
     """The node whose elements ``node`` has in the same order."""
-    while node.target in _RESHAPES:
+    while node.target in RESHAPES:
         node = node.args[0]  # type: ignore[assignment]
     return node
 
 
-_RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
+RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
 
 
 def nbytes_of(value: torch.Tensor) -> int:

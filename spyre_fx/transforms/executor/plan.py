@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from spyre_fx.transforms.executor.accumulate import accumulate_products
 from spyre_fx.transforms.executor.placement import Target
 from spyre_fx.transforms.executor.plan_types import LoopPlan, PhasePlan
 from spyre_fx.transforms.executor.schedule import schedule
@@ -32,12 +33,12 @@ def _plan(loop: LoopStructure, windows: Sequence[Window], granted: Mapping[int, 
 
 
 def _phase(loop: LoopStructure, phase: Phase, windows: Sequence[Window], granted: Mapping[int, int]) -> PhasePlan:
-    body = loop.body(phase)
     cuts = tuple(
         _cut(result.slice, window, phase) if isinstance(result, Assembled) else Cut(window)
         for result, window in zip(loop.results, windows, strict=True)
     )
     aliases = {index: r.argument for index, r in enumerate(loop.results) if isinstance(r, Carried)} | dict(granted)
+    body = accumulate_products(loop.body(phase), aliases.values())
     targets = [
         Target(cut.window, kind.dtype, aliases.get(index))
         for index, (cut, kind) in enumerate(zip(cuts, loop.result_types, strict=True))

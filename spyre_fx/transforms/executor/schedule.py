@@ -20,6 +20,7 @@ from torch.fx.node import map_arg
 
 from spyre_fx.transforms.executor.out_forms import out_form, results_of
 from spyre_fx.transforms.executor.placement import (
+    RESHAPES,
     Placement,
     PlanChild,
     Target,
@@ -115,13 +116,23 @@ class _Emitter:
             self.env[node] = self.env[node.args[0]]  # type: ignore[index]
             return
         if (node, 0) not in self.placed:
-            self.env[node] = self.code.node_copy(node, self.env.__getitem__)
+            copied = self.env[node] = self.code.node_copy(node, self.env.__getitem__)
+            if node.target in RESHAPES:
+                copied.target = aten.reshape.default  # a tile may have other strides than the body was traced with
             return
         form = out_form(node)
         assert form is not None
         args, kwargs = map_arg((node.args, node.kwargs), self.env.__getitem__)
+        if form.adds and node.args[0] in self._overwritten(node):
+            args = (self.placed[node, 0], *args[1:])  # the very same tensor, by which the kernel knows
         form.emit(self.code, args, kwargs, self._places(node))
         self.env[node] = self.placed[node, 0]
+
+    def _overwritten(self, node: fx.Node) -> list[fx.Node]:
+        """The argument in whose memory ``node`` puts its result."""
+        result = self.placement.direct.get((node, 0))
+        alias = None if result is None else self.targets[result].alias
+        return [] if alias is None else [self.arguments[alias]]
 
     def _call_child(self, node: fx.Node, bound: fx.Node) -> None:
         args = map_arg(node.args, self.env.__getitem__)

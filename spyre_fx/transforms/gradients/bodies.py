@@ -146,12 +146,16 @@ def _cut(result: Leaves) -> Slice | None:
 
 
 def _cleaned(gm: fx.GraphModule) -> fx.GraphModule:
-    """Without the ``detach``es of autograd and what only the forward needed; inner loops as modules."""
+    """Without ``detach``, transposes of transposes and what only the forward needed; inner loops as modules."""
     from spyre_fx.transforms.loop_link import link_loops  # links to loops, which have gradients made here
 
     for node in gm.graph.find_nodes(op="call_function", target=aten.detach.default):
         node.replace_all_uses_with(node.args[0])
         gm.graph.erase_node(node)
+    for node in gm.graph.find_nodes(op="call_function", target=aten.t.default):
+        (before,) = node.args
+        if before.target == aten.t.default:
+            node.replace_all_uses_with(before.args[0])
     gm.graph.eliminate_dead_code()
     gm.recompile()
     return link_loops(gm)
