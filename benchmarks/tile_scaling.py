@@ -1,0 +1,102 @@
+"""Time of ``tile()`` against the number of nodes, beside torch's own partitioner on the same graphs.
+
+    python benchmarks/tile_scaling.py [--sizes 500 1000 2000 4000 8000]
+
+Chains of pointwise ops in groups of 8. ``CapabilityBasedPartitioner`` proposes and fuses partitions of the same ops; it
+makes one partition of a whole chain unless every ninth op is left out, so that is what it gets: the same regions.
+Linear time shows as about 2 in the columns that divide by the line before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from tabulate import tabulate
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+import spyre_fx
+
+GROUP = 8
+
+
+def chain(length: int) -> fx.GraphModule:
+    """``length`` ops: runs of GROUP pointwise ops, each followed by one that stays outside."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        for position in range(length):
+            x = x.neg() if position % (GROUP + 1) == GROUP else (x.sin() if position % 2 else x + 1.0)
+        return x
+
+    return make_fx(fn)(torch.randn(64, 64))
+
+
+def groups_of(gm: fx.GraphModule) -> list[tuple[list[str], int]]:
+    ops = [node.name for node in gm.graph.nodes if node.op == "call_function"]
+    regions = [ops[start : start + GROUP] for start in range(0, len(ops), GROUP + 1)]
+    return [(region, 4) for region in regions]
+
+
+class Supported(OperatorSupportBase):
+    """Everything but the op that parts the regions."""
+
+    def is_node_supported(self, submodules: object, node: fx.Node) -> bool:
+        return node.op == "call_function" and node.target is not torch.ops.aten.neg.default
+
+
+def partition(gm: fx.GraphModule) -> fx.GraphModule:
+    partitioner = CapabilityBasedPartitioner(gm, Supported(), allows_single_node_partition=True)
+    return partitioner.fuse_partitions(partitioner.propose_partitions())
+
+
+def median(run: Callable[[], object], repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        run()
+        times.append(time.process_time() - start)
+    return statistics.median(times)
+
+
+def measure(sizes: Sequence[int], repeats: int) -> list[list[object]]:
+    rows: list[list[object]] = []
+    before: tuple[float, float] | None = None
+    for size in sizes:
+        gm = chain(size)
+        groups = groups_of(gm)
+        loops = sum(node.op == "call_module" for node in spyre_fx.tile(gm, groups).graph.nodes)
+        assert loops == len(groups), f"{loops} loops of {len(groups)} groups"
+        ours = median(lambda gm=gm, groups=groups: spyre_fx.tile(gm, groups), repeats)
+        copies = iter([chain(size) for _ in range(repeats)])  # the partitioner edits its graph
+        theirs = median(lambda copies=copies: partition(next(copies)), repeats)
+        ratios = ("", "") if before is None else (f"{ours / before[0]:.2f}", f"{theirs / before[1]:.2f}")
+        rows.append([size, loops, f"{ours:.2f}", ratios[0], f"{theirs:.2f}", ratios[1], f"{ours / theirs:.2f}"])
+        before = ours, theirs
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[500, 1000, 2000, 4000, 8000])
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    headers = [
+        "ops",
+        "loops",
+        "tile, CPU s",
+        "per doubling",
+        "partitioner, CPU s",
+        "per doubling",
+        "tile / partitioner",
+    ]
+    print(tabulate(measure(options.sizes, options.repeats), headers))
+
+
+if __name__ == "__main__":
+    main()
