@@ -5,6 +5,7 @@ A value is an ``Access``, a ``Known`` tensor (nothing in it depends on an input)
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections import Counter
@@ -65,7 +66,7 @@ class Builder:
         self.node: fx.Node | None = None
         self._names: Counter[str] = Counter()
         self._scalars: dict[tuple[str, torch.dtype], Buffer] = {}
-        self._tensors: dict[int, tuple[torch.Tensor, Buffer]] = {}
+        self._tensors: dict[Any, Buffer] = {}
 
     # What the current node says.
 
@@ -91,9 +92,13 @@ class Builder:
         return made
 
     def unique(self, name: str) -> str:
-        """``name``, with a number behind it from the second time on."""
-        self._names[name] += 1
-        return name if self._names[name] == 1 else f"{name}_{self._names[name] - 1}"
+        """``name``, with a number behind it if it is taken."""
+        found = name
+        while found in self._names:
+            self._names[name] += 1
+            found = f"{name}_{self._names[name] - 1}"
+        self._names[found] += 1
+        return found
 
     def access(self, value: Tensor) -> Access:
         """``value`` in device memory; a known one becomes a constant."""
@@ -122,11 +127,13 @@ class Builder:
             compact = compact.narrow(dim, 0, 1)
         if compact.numel() == 1:
             return self.scalar(compact.item(), tensor.dtype).expand(tensor.shape)
-        if id(tensor) not in self._tensors:
-            made = Buffer(self.unique("constant"), tuple(compact.shape), tensor.dtype, "constant")
-            self.constants[made] = compact.contiguous()
-            self._tensors[id(tensor)] = (tensor, made)
-        return self._tensors[id(tensor)][1].whole().expand(tensor.shape)
+        compact = compact.contiguous()
+        key = (tuple(compact.shape), compact.dtype, _content(compact))
+        if key not in self._tensors:
+            made = Buffer(self.unique("constant"), key[0], tensor.dtype, "constant")
+            self.constants[made] = compact
+            self._tensors[key] = made
+        return self._tensors[key].whole().expand(tensor.shape)
 
     # Ops.
 
@@ -284,6 +291,11 @@ def scalar_dtype(number: Number, dtype: torch.dtype) -> torch.dtype:
     if dtype == torch.float16 and not math.isnan(number) and torch.tensor(number, dtype=dtype).item() != number:
         return torch.float32
     return dtype
+
+
+def _content(tensor: torch.Tensor) -> bytes:
+    """A digest of the bytes, so that equal constants share a buffer."""
+    return hashlib.sha256(tensor.view(torch.uint8).numpy().tobytes()).digest()
 
 
 def _factors(terms: Terms) -> list[int]:

@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 
 from spyre_fx.codegen.access import Buffer
+from spyre_fx.codegen.device_dims import Part, device_parts
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.division import Splits
 from spyre_fx.codegen.kernels import Axis, Item, Kernel, KernelLoop, Operand
@@ -17,18 +18,6 @@ from spyre_fx.codegen.specs import LoopSpec, OpSpec, Spec, TensorArg
 from spyre_fx.codegen.sticks import SPARSE, Layouts, lane_of
 from spyre_fx.codegen.terms import Loop
 from spyre_fx.errors.lowering import WINDOW_CARRIES
-
-
-@dataclass(frozen=True)
-class Part:
-    """One device dim of a tensor as an op sees it: ``size`` positions, from ``offset`` on, run through by ``axis``."""
-
-    size: int
-    offset: int
-    axis: int | None
-    dim: int
-    sticks: bool = False
-    """The axis is counted in whole sticks here."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +44,7 @@ class Emitter:
 
     def op_spec(self, kernel: Kernel, path: tuple[Loop, ...]) -> OpSpec:
         """One op. A longer buffer dim of which one index is used gets a symbol of range 1."""
-        parts = [device_parts(kernel, operand, self.layouts[operand.buffer]) for operand in kernel.operands]
+        parts = [self._parts(kernel, operand) for operand in kernel.operands]
         axes, splits = list(kernel.axes), list(self.splits[kernel])
         for operand, row in zip(kernel.operands, parts, strict=True):
             for position, part in enumerate(row):
@@ -79,6 +68,13 @@ class Emitter:
             tiled_symbols=tuple(_tiled(loop, axes, symbols) for loop in path),
             origin=kernel.origin,
         )
+
+    def _parts(self, kernel: Kernel, operand: Operand) -> list[Part]:
+        found = device_parts(kernel, operand, self.layouts[operand.buffer])
+        if found is None:
+            shape = list(operand.buffer.shape)
+            raise WINDOW_CARRIES(op=kernel.op, origin=kernel.origin, name=operand.buffer.name, shape=shape)
+        return found
 
     def _arg(
         self,
@@ -141,47 +137,3 @@ def advance_bytes(operand: Operand, layout: Layout, loop: Loop) -> int:
     units = [layout.lanes if dim == layout.stick_dim else 1 for dim in range(len(steps))]
     elements = sum(step // units[dim] * strides[dim] for dim, step in enumerate(steps) if step)
     return elements * word_bytes(layout.data_format)
-
-
-def device_parts(kernel: Kernel, operand: Operand, layout: Layout) -> list[Part]:
-    """The device dims of a tensor, split so that each is run through by one axis; the lane is left out.
-
-    ``[B * S, D]`` that is read as ``[B, S, D]`` has device dims ``[D/64, B, S]`` in place of ``[D/64, B*S]``: the same
-    bytes.
-    """
-    parts: list[Part] = []
-    for dim, size in zip(layout.slots[:-1], layout.device_size, strict=False):
-        parts += [Part(size, 0, None, dim)] if dim < 0 else _parts_of(kernel, operand, layout, dim, size)
-    return parts
-
-
-def _parts_of(kernel: Kernel, operand: Operand, layout: Layout, dim: int, size: int) -> list[Part]:
-    stick = dim == layout.stick_dim
-    unit = layout.lanes if stick else 1
-    digits = operand.along(dim)
-    fine = [digit for digit in digits if digit.step == 1][-1:]
-    parts: list[Part] = []
-    rest, offset = size, operand.offset[dim] // unit
-    for digit in digits:
-        if digit in fine:
-            continue
-        step = max(1, digit.step // unit)
-        if rest % step:
-            raise _carries(kernel, operand)
-        parts.append(Part(rest // step, offset // step, digit.axis, dim))
-        rest, offset = step, offset % step
-    if fine:
-        parts.append(Part(rest, offset, fine[0].axis, dim, sticks=stick))
-    elif rest > 1 or not parts:
-        parts.append(Part(rest, offset, None, dim))
-    for part in parts:
-        extent = 1 if part.axis is None else kernel.axes[part.axis].extent
-        extent = -(-extent // unit) if part.sticks else extent
-        if part.offset + extent > part.size:
-            raise _carries(kernel, operand)
-    return parts
-
-
-def _carries(kernel: Kernel, operand: Operand) -> Exception:
-    shape = list(operand.buffer.shape)
-    return WINDOW_CARRIES(op=kernel.op, origin=kernel.origin, name=operand.buffer.name, shape=shape)

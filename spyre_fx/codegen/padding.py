@@ -1,19 +1,24 @@
-"""Room for whole sticks: an axis that fills the sticks of one tensor is rounded to sticks in all tensors of the op.
+"""Room in buffers: whole sticks for padded axes, and sizes that split as the ops index them.
 
-Where such an axis counts rows of another tensor, that tensor needs rows to spare. Our own buffers get them, filled with
-zeros; what the user gave is copied first, and what the user gets is copied last.
+An axis that fills the sticks of one tensor is rounded to sticks in all tensors of the op. Where it counts rows of
+another tensor, that one needs rows to spare. Our own buffers get them, filled with zeros; what the user gave is copied
+first, and what the user gets is copied last.
 
     c[100, 70] = a[100, 150] @ b[150, 70]    ->    b' = b with 192 rows, the last 42 zero; c = a @ b'
+
+A dim of 100 of which 96 are read as [4, 24] is kept as 120 = 5 * 24, so that it is [5, 24] to the device.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.builder import Builder
+from spyre_fx.codegen.device_dims import device_parts
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, replaced
 from spyre_fx.codegen.layout import layout_of_slots, round_up
@@ -28,14 +33,23 @@ class Padder:
         self.builder = builder
         self.layouts = layouts
         self._room: dict[Buffer, dict[int, int]] = defaultdict(dict)
+        self._multiples: dict[Buffer, dict[int, int]] = defaultdict(dict)
 
     def run(self, items: list[Item]) -> list[Item]:
         """The tree with fills and copies in it."""
+        result = self._block(items)
+        for buffer, multiples in self._multiples.items():
+            for dim, multiple in multiples.items():
+                self._room[buffer][dim] = round_up(self._size(buffer, dim), multiple)
+            self._lay_out(buffer)
+        return result
+
+    def _block(self, items: list[Item]) -> list[Item]:
         result: list[Item] = []
         for item in items:
             match item:
                 case KernelLoop(loop=loop, body=body):
-                    result.append(KernelLoop(loop, self.run(body)))
+                    result.append(KernelLoop(loop, self._block(body)))
                 case Kernel():
                     result += self._kernel(item)
                 case HostCall():
@@ -43,9 +57,18 @@ class Padder:
         return result
 
     def _kernel(self, kernel: Kernel) -> list[Item]:
-        padded = self._padded_axes(kernel)
         before: list[Item] = []
         after: list[Item] = []
+        for position, operand in enumerate(kernel.inputs):
+            if not self._splits(kernel, operand):
+                copy, operand = self._copied(kernel, operand, merged=True)
+                kernel = replaced(kernel, position, operand)
+                before += self._kernel(copy)
+        if not self._splits(kernel, kernel.output):
+            copy, operand = self._copied(kernel, kernel.output, merged=True)
+            kernel = replace(kernel, output=operand)
+            after += self._kernel(replace(copy, inputs=(copy.output,), output=copy.inputs[0]))
+        padded = self._padded_axes(kernel)
         for position, operand in enumerate(kernel.inputs):
             rows = self._rows(operand, padded)
             if not rows:
@@ -62,10 +85,30 @@ class Padder:
                 target = kernel.output
                 copy, operand = self._copied(kernel, target)
                 kernel = replace(kernel, output=operand)
-                after.append(replace(copy, inputs=(copy.output,), output=copy.inputs[0]))
+                after.insert(0, replace(copy, inputs=(copy.output,), output=copy.inputs[0]))
                 rows = self._rows(operand, padded)
             self._make_room(kernel.output, rows)
         return [*before, kernel, *after]
+
+    def _splits(self, kernel: Kernel, operand: Operand) -> bool:
+        """Whether the device dims of a tensor split as the op indexes them, if need be with more room."""
+        buffer = operand.buffer
+        if device_parts(kernel, operand, self.layouts[buffer]) is not None:
+            return True
+        if buffer.role not in ("internal", "constant", "parameter"):
+            return False
+        sizes = list(buffer.shape)
+        multiples: dict[int, int] = {}
+        for dim in range(len(sizes)):
+            steps = [digit.step for digit in operand.along(dim) if digit.step > 1]
+            if steps:
+                multiples[dim] = math.lcm(*steps, self._multiples[buffer].get(dim, 1))
+            sizes[dim] = round_up(self._size(buffer, dim), multiples.get(dim, 1))
+        old = self.layouts[buffer]
+        if device_parts(kernel, operand, layout_of_slots(buffer.shape, old.data_format, old.slots, sizes)) is None:
+            return False
+        self._multiples[buffer] |= multiples
+        return True
 
     def _padded_axes(self, kernel: Kernel) -> dict[int, int]:
         """The axes whose last stick is not full, with their extent in whole sticks."""
@@ -96,8 +139,16 @@ class Padder:
     def _capacity(self, buffer: Buffer, dim: int) -> int:
         """Elements that a buffer has room for along one dim, the lanes of its last stick included."""
         layout = self.layouts[buffer]
-        size = self._room[buffer].get(dim, buffer.shape[dim])
+        size = self._size(buffer, dim)
         return round_up(size, layout.lanes) if dim == layout.stick_dim else size
+
+    def _size(self, buffer: Buffer, dim: int) -> int:
+        return self._room[buffer].get(dim, buffer.shape[dim])
+
+    def _lay_out(self, buffer: Buffer) -> None:
+        old = self.layouts[buffer]
+        sizes = [self._size(buffer, dim) for dim in range(len(buffer.shape))]
+        self.layouts[buffer] = layout_of_slots(buffer.shape, old.data_format, old.slots, sizes)
 
     def _make_room(self, operand: Operand, rows: dict[int, int]) -> list[Item]:
         """Enlarge a buffer; gives the ops that fill what nobody else writes."""
@@ -108,9 +159,7 @@ class Padder:
             if buffer.role == "internal":
                 fills.append(self._fill(buffer, dim, start, needed))
             self._room[buffer][dim] = needed
-        old = self.layouts[buffer]
-        sizes = [self._room[buffer].get(dim, size) for dim, size in enumerate(buffer.shape)]
-        self.layouts[buffer] = layout_of_slots(buffer.shape, old.data_format, old.slots, sizes)
+        self._lay_out(buffer)
         return fills
 
     def _fill(self, buffer: Buffer, dim: int, start: int, end: int) -> Kernel:
@@ -124,26 +173,48 @@ class Padder:
         source = Operand(zero, (), ())
         return Kernel("identity", OpKind.POINTWISE, axes, (source,), Operand(buffer, offset, digits), {}, "padding")
 
-    def _copied(self, kernel: Kernel, operand: Operand) -> tuple[Kernel, Operand]:
-        """A copy of what ``operand`` holds, one dim per axis and the same axis in the lanes."""
-        axes = sorted(operand.axes)
-        entries = tuple(Axis(kernel.axes[axis].extent, False, kernel.axes[axis].levels) for axis in axes)
-        made = Buffer(
-            self.builder.unique(operand.buffer.name),
-            tuple(entry.extent for entry in entries),
-            operand.buffer.dtype,
-            "internal",
-            tuple((dim,) for dim in range(len(axes))),
-            tuple(entry.levels for entry in entries),
-        )
+    def _copied(self, kernel: Kernel, operand: Operand, *, merged: bool = False) -> tuple[Kernel, Operand]:
+        """A copy of what ``operand`` holds, one dim per axis and the same axis in the lanes.
+
+        Args:
+            merged: axes that run over consecutive elements of a dim share one dim of the copy.
+        """
+        groups = _groups(kernel, operand) if merged else [(digit,) for digit in sorted(operand.digits, key=_axis)]
+        sizes = [math.prod(kernel.axes[digit.axis].extent for digit in group) for group in groups]
+        levels = [frozenset().union(*(kernel.axes[digit.axis].levels for digit in group)) for group in groups]
+        entries = tuple(Axis(size, False, own) for size, own in zip(sizes, levels, strict=True))
+        shape, dims = tuple(sizes), range(len(sizes))
+        name, dtype = self.builder.unique(operand.buffer.name), operand.buffer.dtype
+        made = Buffer(name, shape, dtype, "internal", tuple((dim,) for dim in dims), tuple(levels))
         lane = lane_of(operand, self.layouts[operand.buffer])
-        self.layouts[made] = layout_for(made, SPARSE if lane in (None, SPARSE) else axes.index(lane))
-        number = {axis: position for position, axis in enumerate(axes)}
-        source = replace(operand, digits=tuple(replace(digit, axis=number[digit.axis]) for digit in operand.digits))
-        origin = (0,) * len(axes)
-        target = Operand(made, origin, tuple(Digit(dim, dim, 1) for dim in range(len(axes))))
+        stick = [dim for dim, group in enumerate(groups) if group[-1].axis == lane]
+        self.layouts[made] = layout_for(made, stick[0] if stick else SPARSE)
+        source = replace(operand, digits=tuple(replace(group[-1], axis=dim) for dim, group in enumerate(groups)))
+        origin = (0,) * len(sizes)
+        target = Operand(made, origin, tuple(Digit(dim, dim, 1) for dim in dims))
         copy = Kernel("identity", OpKind.POINTWISE, entries, (source,), target, {}, kernel.origin)
-        return copy, Operand(made, origin, tuple(Digit(axis, dim, 1) for dim, axis in enumerate(axes)))
+        digits: list[Digit] = []
+        for dim, group in enumerate(groups):
+            digits += [Digit(digit.axis, dim, digit.step // group[-1].step) for digit in group]
+        return copy, Operand(made, origin, tuple(digits))
+
+
+def _axis(digit: Digit) -> int:
+    return digit.axis
+
+
+def _groups(kernel: Kernel, operand: Operand) -> list[tuple[Digit, ...]]:
+    """The digits of a tensor, those together that run over evenly spaced elements of one dim."""
+    groups: list[tuple[Digit, ...]] = []
+    for dim in range(len(operand.buffer.shape)):
+        run: tuple[Digit, ...] = ()
+        for digit in operand.along(dim):
+            if run and run[-1].step != digit.step * kernel.axes[digit.axis].extent:
+                groups.append(run)
+                run = ()
+            run = (*run, digit)
+        groups += [run] if run else []
+    return groups
 
 
 def _simple(operand: Operand, rows: Iterable[int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,7 +75,10 @@ def _dims(spec: OpSpec, accesses: Sequence[Access]) -> tuple[Dim, ...]:
     matmul = op_of(spec).kind is OpKind.MATMUL
     if matmul:
         if accesses[-1].stick is None:
-            symbols.insert(len(symbols) - len(set(symbols) - output_symbols(spec)), None)
+            # Before the reduced dims, which come last; a range of 1 in front is no reduced dim.
+            kept = output_symbols(spec)
+            reduced = list(itertools.takewhile(lambda symbol: symbol not in kept, reversed(symbols)))
+            symbols.insert(len(symbols) - len(reduced), None)
         if accesses[0].stick is None:
             symbols.append(None)
     elif all(access.stick is None for access in accesses) or any(_beside_sticks(accesses)):

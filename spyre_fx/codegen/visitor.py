@@ -3,6 +3,7 @@
     walk       ATen ops -> device ops on accesses; loops -> loops around them; what the device lacks -> host calls
     kernels    accesses -> axes and digits
     pack       one reduced axis per matmul
+    rebase     copies of what the user's views cut inside a stick
     sticks     the dim of each buffer that fills its sticks; moves where ops disagree
     pad        room for whole sticks
     divide     cores per axis
@@ -25,6 +26,7 @@ from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, L
 from spyre_fx.codegen.memory import Plan, plan_memory
 from spyre_fx.codegen.packing import pack
 from spyre_fx.codegen.padding import Padder
+from spyre_fx.codegen.rebase import rebase
 from spyre_fx.codegen.restickify import Restickifier
 from spyre_fx.codegen.stick_search import search
 from spyre_fx.codegen.sticks import Layouts
@@ -45,6 +47,7 @@ def lower_graph(gm: GraphModule, target: Target) -> Lowered:
     block = live(builder.block, {*top.outputs, *top.exchanged}, builder.aliases)
     items = pack(builder, kernels_of(block, builder.aliases))
     fixed = {buffer: layout.default_layout(buffer.shape, buffer.dtype) for buffer in top.host_buffers(items)}
+    items = rebase(builder, items, fixed)
     layouts = search(items, fixed)
     items = Restickifier(builder, items, layouts).run(items)
     items = Padder(builder, layouts).run(items)

@@ -1,0 +1,79 @@
+"""Views of a user's tensor that begin inside a stick: the device cannot shift lanes, so that the tensor is repacked.
+
+    x[:, 32:64] + 1    ->    x' = x with other sticks; x'[:, 32:64] + 1
+
+The copy may have any sticks, and the search finds those in which the view begins with one; results that are put
+together from such parts are repacked at the end. A loop whose tiles begin inside a stick is another matter: it is
+refused, since a tiling that moves whole tensors through memory for its tiles saves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from spyre_fx.codegen.access import Buffer
+from spyre_fx.codegen.builder import Builder
+from spyre_fx.codegen.device_ops import OpKind
+from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, nested, rewritten
+from spyre_fx.codegen.layout import Layout
+from spyre_fx.codegen.sticks import ends_well, lane_of
+from spyre_fx.codegen.terms import NO_LOOPS
+
+
+def rebase(builder: Builder, items: list[Item], fixed: Mapping[Buffer, Layout]) -> list[Item]:
+    """The tree with repacked copies of those tensors in ``fixed`` that are viewed so."""
+    copies: dict[Buffer, Buffer] = {}
+    for kernel, _ in nested(items):
+        for operand in kernel.operands:
+            layout = fixed.get(operand.buffer)
+            if layout is not None and _begins_inside(kernel, operand, layout):
+                copies.setdefault(operand.buffer, _like(builder, operand.buffer))
+    if not copies:
+        return items
+    given = {buffer for buffer in copies if buffer.role != "output"}
+
+    def over(kernel: Kernel) -> Kernel:
+        def changed(operand: Operand) -> Operand:
+            if operand.buffer not in copies:
+                return operand
+            inside = operand.buffer not in given or _begins_inside(kernel, operand, fixed[operand.buffer])
+            return replace(operand, buffer=copies[operand.buffer]) if inside else operand
+
+        return replace(kernel, inputs=tuple(map(changed, kernel.inputs)), output=changed(kernel.output))
+
+    items = rewritten(items, over)
+    for buffer, copy in copies.items():
+        touching = [position for position, item in enumerate(items) if _touches(item, copy)]
+        if buffer in given:
+            items.insert(touching[0], _whole_copy(buffer, copy))
+        else:
+            items.insert(touching[-1] + 1, _whole_copy(copy, buffer))
+    return items
+
+
+def _begins_inside(kernel: Kernel, operand: Operand, layout: Layout) -> bool:
+    dim = layout.stick_dim
+    if dim < 0 or any(steps[dim] % layout.lanes for _, steps in operand.advance):
+        return False
+    written = operand is kernel.output and not ends_well(kernel, operand, dim, layout.lanes)
+    moved = any(steps[dim] for _, steps in operand.advance)
+    return lane_of(operand, layout) is None or (written and not moved)
+
+
+def _like(builder: Builder, buffer: Buffer) -> Buffer:
+    return Buffer(builder.unique(buffer.name), buffer.shape, buffer.dtype)
+
+
+def _whole_copy(source: Buffer, target: Buffer) -> Kernel:
+    dims = [dim for dim, size in enumerate(source.shape) if size > 1]
+    axes = tuple(Axis(source.shape[dim], False, NO_LOOPS) for dim in dims)
+    digits = tuple(Digit(axis, dim, 1) for axis, dim in enumerate(dims))
+    origin = (0,) * len(source.shape)
+    one, other = Operand(source, origin, digits), Operand(target, origin, digits)
+    return Kernel("identity", OpKind.POINTWISE, axes, (one,), other, {}, f"repacked {source.name}")
+
+
+def _touches(item: Item, buffer: Buffer) -> bool:
+    tree: list[Item] = item.body if isinstance(item, KernelLoop) else [item]
+    return any(operand.buffer is buffer for kernel, _ in nested(tree) for operand in kernel.operands)
