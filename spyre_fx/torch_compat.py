@@ -26,10 +26,12 @@ from torch.export._tree_utils import reorder_kwargs
 from torch.fx import proxy as fx_proxy
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.fx.graph import _BoxedCodeGen as BoxedCodeGen
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from torch.utils import _pytree as pytree
 
 __all__ = [
+    "BoxedCodeGen",
     "CustomOpDef",
     "FakeTensor",
     "FakeTensorMode",
@@ -40,6 +42,7 @@ __all__ = [
     "core_aten_decompositions",
     "export",
     "exporting",
+    "generated_line",
     "has_kernel",
     "in_transform",
     "is_composite",
@@ -207,3 +210,11 @@ def calling_convention(graph: fx.Graph) -> tuple[str | None, str | None]:
     info = codegen.pytree_info
     in_spec = pytree.treespec_dumps(info.in_spec)
     return in_spec, None if info.out_spec is None else pytree.treespec_dumps(info.out_spec)
+
+
+def generated_line(gm: fx.GraphModule, line: int) -> fx.Node | None:
+    """The node that a line of the code generated for ``gm`` runs."""
+    numbers = getattr(gm, "_lineno_map", None) or {}
+    position = numbers.get(line - getattr(gm, "_prologue_start", 0))
+    nodes = [*gm.graph.nodes]
+    return nodes[position] if position is not None and position < len(nodes) else None

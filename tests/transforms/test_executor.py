@@ -86,6 +86,13 @@ def test_the_peak_is_the_result_and_one_scratch_block() -> None:
     assert storages.peak <= x.nbytes + 3 * 8 * 64 * 4 + 64
 
 
+def test_an_op_behind_a_view_takes_over_the_memory_of_its_base() -> None:
+    x, scale = torch.randn(8, 6), torch.randn(8, 1, 1)
+    loop = rows(lambda x, s: ((x.exp().unsqueeze(1) * s).view(-1, 2, 3) + 1).sin(), (x, scale), [0, 0], 0, 4)
+    assert loop.plan().scratch <= 2 * 4 * 6 * 4
+    torch.testing.assert_close(loop(x, scale), ((x.exp().unsqueeze(1) * scale).view(-1, 2, 3) + 1).sin())
+
+
 def test_a_product_goes_to_a_dense_destination_only() -> None:
     q, k = torch.randn(3, 8, 4), torch.randn(3, 4, 5)
     inner = rows(torch.bmm, (q, k), [1, None], 1, 2)
@@ -106,7 +113,7 @@ def test_a_result_behind_a_view_is_written_in_place_too() -> None:
 def test_an_accumulator_is_updated_in_place() -> None:
     x, zero = torch.randn(12, 4), torch.zeros(4)
     loop = loop_of(lambda x, acc: (acc + x.sum(0),), (x, zero), [Slice(0, (12,)), None], [Carried(1)], [zero], 3)
-    assert "aten.add.out(acc_1, buffer_0, out = out_0)" in text_of(loop)
+    assert "aten.add.out(out_0, buffer_0, out = out_0)" in text_of(loop)
     torch.testing.assert_close(loop(x, zero), x.sum(0))
     assert torch.equal(zero, torch.zeros(4))
 

@@ -46,12 +46,14 @@ class Placement:
 
     ``direct``: values that their op writes to the destination of a result. ``kept``: values in the scratch block;
     ``gathered``: arguments whose tile is copied there; ``children``: loops with a scratch block inside; each with the
-    index of its lifetime. Values that take over the memory of a dying operand share one.
+    index of its lifetime. Values that take over the memory of a dying operand share one; ``operands`` has the operands
+    of ops.
     """
 
     live: Liveness
     direct: dict[Value, int] = field(default_factory=dict)
     kept: dict[Value, int] = field(default_factory=dict)
+    operands: dict[fx.Node, fx.Node] = field(default_factory=dict)
     gathered: dict[fx.Node, int] = field(default_factory=dict)
     children: dict[fx.Node, tuple[LoopPlan, int]] = field(default_factory=dict)
     lifetimes: list[Lifetime] = field(default_factory=list)
@@ -169,6 +171,7 @@ class _Placer:
             readers = [other for other in node.all_input_nodes if base in self.live.roots[other]]
             dies = self.live.last_use.get(base) == self.live.positions[node]
             if dies and readers == [operand] and (base, 0) in self.placement.kept and _same_place(operand, base, value):
+                self.placement.operands[node] = operand
                 return base, 0
         return None
 

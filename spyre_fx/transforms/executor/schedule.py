@@ -66,7 +66,8 @@ class _Emitter:
 
     def run(self, gathered: Mapping[int, tuple[int, ...]]) -> Schedule:
         for (node, index), lifetime in self.placement.kept.items():
-            self.placed[node, index] = self._buffer(results_of(node)[index], lifetime)
+            if node not in self.placement.operands:
+                self.placed[node, index] = self._buffer(results_of(node)[index], lifetime)
         copies = {
             node: self._buffer(results_of(node)[0].contiguous(), i) for node, i in self.placement.gathered.items()
         }
@@ -122,17 +123,20 @@ class _Emitter:
             return
         form = out_form(node)
         assert form is not None
+        self._overlay(node)
         args, kwargs = map_arg((node.args, node.kwargs), self.env.__getitem__)
-        if form.adds and node.args[0] in self._overwritten(node):
-            args = (self.placed[node, 0], *args[1:])  # the very same tensor, by which the kernel knows
         form.emit(self.code, args, kwargs, self._places(node))
         self.env[node] = self.placed[node, 0]
 
-    def _overwritten(self, node: fx.Node) -> list[fx.Node]:
-        """The argument in whose memory ``node`` puts its result."""
+    def _overlay(self, node: fx.Node) -> None:
+        """Let an op that writes over an operand name the same tensor twice: kernels compare strides, also of size 1."""
+        operand = self.placement.operands.get(node)
+        if operand is not None:
+            self.placed[node, 0] = self.env[operand]
         result = self.placement.direct.get((node, 0))
         alias = None if result is None else self.targets[result].alias
-        return [] if alias is None else [self.arguments[alias]]
+        if alias is not None and self.arguments[alias] in node.all_input_nodes:
+            self.env[self.arguments[alias]] = self.placed[node, 0]
 
     def _call_child(self, node: fx.Node, bound: fx.Node) -> None:
         args = map_arg(node.args, self.env.__getitem__)
