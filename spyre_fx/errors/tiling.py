@@ -169,8 +169,8 @@ ROADS_DISAGREE = Template(
 )
 UNREACHED = Template(
     TilingError,
-    "{name!r} in {group} is not reached from {seeds}, and neither feeds nor reads a tiled op",
-    "ops that the tiled axis reaches along the data flow",
+    "{name!r} in {group} is not reached from {seeds}, and no value of the group joins it to a tiled op",
+    "ops that the tiled axis reaches along the data flow, and those that feed or read them",
     "say which of its dims is tiled with an entry {{{name!r}: dim}}, or leave it out",
 )
 STRADDLES = Template(

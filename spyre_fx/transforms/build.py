@@ -189,8 +189,8 @@ class Builder:
         node.meta["loop_asked"] = loop.level.count
         around = loop.parent.around() if loop.parent else []
         for index, result in enumerate(results):
-            part = scope.result(node, index)
             op = result.value.node
+            part = scope.result(node, index, op.name)
             if not result.running:
                 scope.values[result.value] = part
             elif self.crossing.accumulating_loop(op) is loop:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import fx
 
+from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.regions import Dataflow, Value, readers
 from spyre_fx.errors import SpyreFxError, collect
 from spyre_fx.errors import tiling as messages
@@ -136,20 +137,19 @@ def _check_even(level: Level, axis: LevelAxis, tiles: Tiles) -> None:
 
 
 def _check_reached(group: Resolved, flow: Dataflow, made: Collection[fx.Node]) -> None:
-    """Each op that the user named (and that was not ``made`` here) must have a tiled axis, feed an op that has one, or
-    read the result of one.
+    """Each op that the user named (and that was not ``made`` here) must have a tiled axis, or be joined to one that has
+    by values within the group. A view alone costs nothing and may stand anywhere.
     """
-    ops = group.level.ops
-    tiled = {op for axis in group.axes.values() for op in axis.cut}
     members = group.level.members
-    reading, feeding = set(tiled), set(tiled)
-    for op in ops:
-        if any(value.node in reading for value in flow.reads(op)):
-            reading.add(op)
-    for op in reversed(ops):
-        if any(reader in feeding for reader in readers(op) if reader in members):
-            feeding.add(op)
-    lost = [op for op in ops if op not in reading and op not in feeding and op not in made]
+    reached = {op for axis in group.axes.values() for op in axis.cut}
+    pending = list(reached)
+    while pending:
+        op = pending.pop()
+        near = [*(value.node for value in flow.reads(op)), *readers(op)]
+        new = {other for other in near if other in members and other not in reached}
+        reached |= new
+        pending += new
+    lost = [op for op in group.level.ops if op not in reached and op not in made and not is_view(op)]
     if lost:
         seeds = ", ".join(str(seed) for level in group.level.walk() for seed in level.seeds)
         raise collect([messages.UNREACHED(name=op.name, group=group.level.group, seeds=seeds, node=op) for op in lost])

@@ -55,10 +55,10 @@ class Scope:
     def is_free(self, name: str) -> bool:
         return name not in self.modules
 
-    def result(self, node: fx.Node, index: int) -> fx.Node:
+    def result(self, node: fx.Node, index: int, name: str | None = None) -> fx.Node:
         """The node of tensor ``index`` among the results of ``node``, which may be a tuple."""
         for step in result_steps(node.meta["val"], index):
-            part = self.graph.call_function(operator.getitem, (node, step))
+            part = self.graph.create_node("call_function", operator.getitem, (node, step), name=name)
             part.meta = {**node.meta, "val": node.meta["val"][step]}
             node = part
         return node
