@@ -15,7 +15,7 @@ from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.hoist import Hoist
 from spyre_fx.codegen.kernels import Item, Kernel, Operand, nested
 from spyre_fx.codegen.layout import Layout, elements_per_stick
-from spyre_fx.codegen.sticks import SPARSE, Costs, Layouts, dim_for, lanes_wanted, layout_for
+from spyre_fx.codegen.sticks import SPARSE, Costs, Layouts, dim_for, ends_well, lane_along, lanes_wanted, layout_for
 from spyre_fx.codegen.terms import Loop
 
 
@@ -35,10 +35,13 @@ class StickSearch:
         self.hoist = Hoist(items)
         self._order = list(nested(items))
         self._readers: Counter[Buffer] = Counter()
+        self._uses: dict[Buffer, list[tuple[Kernel, Operand]]] = defaultdict(list)
         self._candidates: dict[Buffer, dict[int, Layout]] = {}
         self._costs: dict[Buffer, dict[int, float]] = defaultdict(dict)
         for kernel, _ in self._order:
             self._readers.update({operand.buffer for operand in kernel.inputs})
+            for operand in kernel.operands:
+                self._uses[operand.buffer].append((kernel, operand))
 
     def run(self) -> Layouts:
         """A layout for every buffer."""
@@ -54,13 +57,14 @@ class StickSearch:
         return self.layouts
 
     def _options(self, operand: Operand) -> dict[int, Layout]:
-        """The layouts that a buffer could have, by stick dim."""
+        """The layouts that a buffer could have, by stick dim: those in which no use of it begins inside a stick."""
         buffer = operand.buffer
         if buffer in self.layouts:
             return {self.layouts[buffer].stick_dim: self.layouts[buffer]}
         if buffer not in self._candidates:
             dims = [dim for dim in reversed(range(len(buffer.shape))) if buffer.shape[dim] > 1]
-            self._candidates[buffer] = {dim: layout_for(buffer, dim) for dim in (*dims, SPARSE)}
+            fitting = [dim for dim in dims if all(_fits(*use, dim) for use in self._uses[buffer])]
+            self._candidates[buffer] = {dim: layout_for(buffer, dim) for dim in (*fitting, SPARSE)}
         return self._candidates[buffer]
 
     def _forward(self, kernel: Kernel, path: tuple[Loop, ...]) -> None:
@@ -122,6 +126,15 @@ class StickSearch:
         axes = [digit.axis for digit in operand.digits]
         dims = [dim_for(operand, axis, lanes) for axis in reversed(axes)]
         self.layouts[buffer] = layout_for(buffer, next((dim for dim in dims if dim is not None), SPARSE))
+
+
+def _fits(kernel: Kernel, operand: Operand, dim: int) -> bool:
+    """Whether an op can use a buffer with ``dim`` in its sticks."""
+    lanes = elements_per_stick(operand.buffer.dtype)
+    if operand.buffer.role in ("constant", "parameter"):
+        return True
+    written = operand is not kernel.output or ends_well(kernel, operand, dim, lanes)
+    return written and lane_along(operand, dim, lanes) is not None
 
 
 def _speaks(kernel: Kernel) -> bool:
