@@ -89,7 +89,7 @@ def test_the_peak_is_the_result_and_one_scratch_block() -> None:
 def test_an_op_behind_a_view_takes_over_the_memory_of_its_base() -> None:
     x, scale = torch.randn(8, 6), torch.randn(8, 1, 1)
     loop = rows(lambda x, s: ((x.exp().unsqueeze(1) * s).view(-1, 2, 3) + 1).sin(), (x, scale), [0, 0], 0, 4)
-    assert loop.plan().scratch <= 2 * 4 * 6 * 4
+    assert loop.plan().scratch == 2 * ALIGNMENT >= 4 * 6 * 4
     torch.testing.assert_close(loop(x, scale), ((x.exp().unsqueeze(1) * scale).view(-1, 2, 3) + 1).sin())
 
 

@@ -248,12 +248,14 @@ def value_of(node: fx.Node) -> Value:
 
 def before_reshape(node: fx.Node) -> fx.Node:
     """The node whose elements ``node`` has in the same order."""
-    while node.target in RESHAPES:
+    while node.target in _SAME_ORDER:
         node = node.args[0]  # type: ignore[assignment]
     return node
 
 
 RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
+
+_SAME_ORDER = RESHAPES | {aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims}
 
 
 def nbytes_of(value: torch.Tensor) -> int:

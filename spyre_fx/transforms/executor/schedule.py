@@ -116,6 +116,7 @@ class _Emitter:
         if _is_identity(node):
             self.env[node] = self.env[node.args[0]]  # type: ignore[index]
             return
+        self._overlay(node)
         if (node, 0) not in self.placed:
             copied = self.env[node] = self.code.node_copy(node, self.env.__getitem__)
             if node.target in RESHAPES:
@@ -123,7 +124,6 @@ class _Emitter:
             return
         form = out_form(node)
         assert form is not None
-        self._overlay(node)
         args, kwargs = map_arg((node.args, node.kwargs), self.env.__getitem__)
         form.emit(self.code, args, kwargs, self._places(node))
         self.env[node] = self.placed[node, 0]
