@@ -22,6 +22,7 @@ from spyre_fx.errors import (
     TilingError,
 )
 from spyre_fx.target import Target
+from spyre_fx.transforms.auto import auto_groups
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.groups import LoopGroup
 from spyre_fx.transforms.tile import tile
@@ -51,6 +52,7 @@ __all__ = [
     "WorkItem",
     "WorkKind",
     "__version__",
+    "auto_groups",
     "capture",
     "iteration_space",
     "lower",

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+_CPUS = Path("/sys/devices/system/cpu")
+_SUFFIXES = {"K": KIB, "M": MIB, "G": GIB}
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,17 @@ class Target:
     """Place loop-internal values in LX where they fit; off, every value lives in HBM."""
     bundle_format: Literal["seed", "1.0"] = "seed"
     arithmetic: Literal["ieee", "dlfloat16"] = "ieee"
+    is_cache: bool = False
+    """Whether hardware manages the scratchpad: small values then stay there from op to op without a loop."""
+    call_bytes: int = 4 * KIB
+    """What starting one op costs, as the bytes that main memory moves in that time."""
+    fresh_byte_cost: float = 0.0
+    """What a byte of newly allocated memory costs (page faults), in bytes moved."""
+
+    @property
+    def capacity_bytes(self) -> int:
+        """What all cores may hold together."""
+        return self.cores * self.usable_lx_bytes
 
     @property
     def usable_lx_bytes(self) -> int:
@@ -42,3 +59,52 @@ class Target:
     def spyre(cls) -> Target:
         """IBM Spyre, as above."""
         return cls()
+
+    @classmethod
+    def cpu(cls) -> Target:
+        """This machine: the threads that this process may use, and the level 2 cache of each of their cores.
+
+        At least 2 MiB, since a level 3 cache stands behind a small one. A page fault costs about as much as moving the
+        page four to eight times, and starting an op and its threads as much as moving 128 KiB.
+        """
+        return cls(
+            name="cpu",
+            cores=_threads(),
+            lx_bytes=max(_level_2_bytes(), 2 * MIB),
+            lx_fixed_reserve=0,
+            lx_reserve_share=0.0,
+            stick_bytes=64,
+            is_cache=True,
+            call_bytes=128 * KIB,
+            fresh_byte_cost=4.0,
+        )
+
+
+def _threads() -> int:
+    """The processors that this process may run on."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+
+
+def _level_2_bytes(root: Path = _CPUS) -> int:
+    """The least level 2 cache that one processor has to itself; 0 where the system does not say."""
+    return min(_level_2_shares(root), default=0)
+
+
+def _level_2_shares(root: Path) -> Iterator[int]:
+    for cache in sorted(root.glob("cpu[0-9]*/cache/index*")):
+        try:
+            level, kind, size, sharing = ((cache / name).read_text().strip() for name in _CACHE_FILES)
+        except OSError:
+            continue
+        if level == "2" and kind != "Instruction" and size[:-1].isdigit() and size[-1] in _SUFFIXES:
+            yield int(size[:-1]) * _SUFFIXES[size[-1]] // max(_processors(sharing), 1)
+
+
+_CACHE_FILES = ("level", "type", "size", "shared_cpu_list")
+
+
+def _processors(listed: str) -> int:
+    """How many processors a list such as ``0-3,8`` names."""
+    ends = [part.split("-") for part in listed.split(",") if part]
+    return sum(int(end[-1]) - int(end[0]) + 1 for end in ends)

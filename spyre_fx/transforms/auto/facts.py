@@ -1,0 +1,104 @@
+"""What the search for groups knows about a graph: which ops may stand in a loop, and which of their axes are the same.
+
+The axes of all ops are refined together, once, so that one step along a value edge takes an axis of one op to that of
+its neighbour.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cached_property
+
+from torch import fx
+
+from spyre_fx.analysis.effects import ordering
+from spyre_fx.analysis.fake import ensure_fake
+from spyre_fx.analysis.iteration import tensors
+from spyre_fx.analysis.regions import Dataflow, Value, is_part, producer
+from spyre_fx.transforms.atoms import Edge, Refined, refine
+from spyre_fx.transforms.auto.axes import InnerExtents
+from spyre_fx.transforms.auto.reach import Reach
+from spyre_fx.transforms.groups import Level, Seed
+from spyre_fx.transforms.legality import check_ops, computes_tensors
+
+
+class Facts:
+    """One graph, which is not edited: ``graph`` is a copy with fake values under one mode."""
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        self.module = ensure_fake(gm)
+        self.flow = Dataflow()
+        self.nodes = tuple(node for node in self.module.graph.nodes if not is_part(node))
+        self.refused = self._refused()
+        """Ops that cannot stand in any loop, and why."""
+        self.ops = tuple(node for node in self.nodes if node.op == "call_function" and self._is_free(node))
+        """Ops that can, in graph order."""
+        self.reach = self._reach()
+        self.position = self.reach.position
+
+    def _refused(self) -> dict[fx.Node, str]:
+        found: dict[fx.Node, str] = {}
+        for node in self.nodes:
+            if node.op == "call_function" and computes_tensors(node):
+                problem = next(check_ops(Level(1, 1, (), (node,), "a loop"), self.flow), None)
+                if problem is not None:
+                    found[node] = str(problem).partition(". Expected")[0]
+        return found
+
+    def _is_free(self, node: fx.Node) -> bool:
+        return node not in self.refused and computes_tensors(node) and bool(self.flow.operands(node))
+
+    def _reach(self) -> Reach:
+        effects = ordering(self.module.graph)
+        before: dict[fx.Node, list[fx.Node]] = {}
+        for node in self.nodes:
+            sources = [producer(source) for source in (*node.all_input_nodes, *effects.get(node, ()))]
+            before[node] = list(dict.fromkeys(source for source in sources if source is not node))
+        return Reach(self.nodes, before)
+
+    @cached_property
+    def refined(self) -> Refined:
+        return refined_together(self.ops, self.flow)
+
+    @cached_property
+    def inner_extents(self) -> InnerExtents:
+        return InnerExtents(self.refined)
+
+    @cached_property
+    def written_by(self) -> dict[fx.Node, list[Edge]]:
+        """For each op the edges along which others read its results."""
+        edges: dict[fx.Node, list[Edge]] = defaultdict(list)
+        for edge in self.refined.edges:
+            edges[edge.value.node].append(edge)
+        return edges
+
+    @cached_property
+    def read_by(self) -> dict[fx.Node, list[Edge]]:
+        """For each op the edges along which it reads the results of others."""
+        edges: dict[fx.Node, list[Edge]] = defaultdict(list)
+        for edge in self.refined.edges:
+            edges[edge.reader].append(edge)
+        return edges
+
+
+def refined_together(ops: Sequence[fx.Node], flow: Dataflow) -> Refined:
+    """The atoms of ``ops`` along the edges between them."""
+    seed = next((seed for op in ops for seed in _some_seed(op)), None)
+    if seed is None:
+        return Refined((), {}, {}, ())
+    return refine(Level(1, 1, (seed,), tuple(ops), "a loop"), flow)
+
+
+def _some_seed(op: fx.Node) -> list[Seed]:
+    """Any dim of a result, for a level that is only refined."""
+    found = tensors(op.meta["val"])
+    return [Seed(Value(op, i), 0) for i, tensor in enumerate(found) if tensor.dim()][:1]
+
+
+def value_bytes(value: Value) -> int:
+    return value.tensor.numel() * value.tensor.itemsize
+
+
+def values_of(op: fx.Node) -> list[Value]:
+    return [Value(op, i) for i in range(len(tensors(op.meta["val"])))]
