@@ -74,10 +74,7 @@ def nest_of(facts: Facts, regions: Sequence[Region]) -> Nest | None:
     cuts: list[Cut] = []
     seats: list[Seat] = []
     for region in regions:
-        steps = (
-            (op, facts.inner_extents.of(op, facts.refined.atoms[atom].axis)[atom]) for op, atom in region.cut.items()
-        )
-        cut = {op: inner_extents.around(op, facts.refined.atoms[region.cut[op]].axis, step) for op, step in steps}
+        cut = {op: _within(refined_axes, op, facts, atom) for op, atom in region.cut.items()}
         seat = _seat(refined, cut, facts)
         is_cut = any(cut[op] == outer.get(op) for outer in cuts for op in cut)
         if seat is None or is_cut or len({refined.atoms[atom].extent for atom in cut.values()}) > 1:
