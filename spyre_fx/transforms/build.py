@@ -23,7 +23,6 @@ from spyre_fx.transforms.atoms import AtomMap
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.crossing import Crossing
 from spyre_fx.transforms.emit import (
-    combine_of,
     emit_constant,
     emit_finish,
     emit_identity,
@@ -94,6 +93,13 @@ class Builder:
 
     def _emit(self, op: fx.Node, scope: Body) -> None:
         loops = scope.loop.around()
+        recurrences = scope.loop.group.recurrences
+        if op in recurrences.by_before:
+            scope.values[Value(op)] = scope.running[recurrences.by_before[op].after]
+            return
+        if op in recurrences.by_after:
+            scope.partial[op] = self.operand(op, 0, scope)
+            return
         emit = emit_partial if any(loop.reduces(op) for loop in loops) else emit_op
         emit(op, scope.loop.group, loops, lambda index: self.operand(op, index, scope), scope)
 
@@ -132,10 +138,9 @@ class Builder:
     def _start(self, reductions: list[fx.Node], loop: Loop, scope: Scope) -> None:
         for op in reductions:
             if self.crossing.accumulating_loop(op) is loop:
-                home = self.crossing.placed.home[op]
-                combine = combine_of(op, loop.group, home.around())
+                home = self.crossing.placed.home[op].around()
                 around = loop.parent.around() if loop.parent else []
-                scope.running[op] = emit_identity(op, loop.group, around, combine, scope)
+                scope.running[op] = emit_identity(op, loop.group, around, home, scope)
 
     def _results(
         self, loop: Loop, reductions: list[fx.Node], tiles: Tiles, arguments: Arguments, scope: Scope

@@ -72,11 +72,20 @@ def emit_partial(op: fx.Node, group: Resolved, loops: Sequence[Loop], fetch: Fet
     scope.partial[op] = total
 
 
-def emit_identity(op: fx.Node, group: Resolved, loops: Sequence[Loop], combine: str, scope: Scope) -> fx.Node:
-    """The running value of a reduction before the first trip, in the graph around its outermost loop."""
+def emit_identity(op: fx.Node, group: Resolved, loops: Sequence[Loop], home: Sequence[Loop], scope: Scope) -> fx.Node:
+    """The running value of a reduction before the first trip, in the graph around its outermost loop.
+
+    Args:
+        loops: those around that graph.
+        home: those around ``op``.
+    """
     shape = tile_shape(group.refined.results[op][0], scope.tiles(group))
-    dtype = accumulator_dtype(op, combine)
-    identity = PRIMITIVES[combine].identity(dtype)
+    if op in group.recurrences.by_after:
+        dtype, identity = op.meta["val"].dtype, group.recurrences.by_after[op].identity
+    else:
+        combine = combine_of(op, group, home)
+        dtype = accumulator_dtype(op, combine)
+        identity = PRIMITIVES[combine].identity(dtype)
     kwargs = {"dtype": dtype, "device": op.meta["val"].device}
     node = _run(op, group, scope, aten.full.default, (list(shape), identity), kwargs, [shape], "_start")
     stamp(node, op, loops, group.refined.results[op][0])

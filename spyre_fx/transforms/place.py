@@ -14,7 +14,6 @@ from functools import cached_property
 from torch import fx
 
 from spyre_fx.analysis.effects import ordering
-from spyre_fx.analysis.iteration import Kind
 from spyre_fx.analysis.regions import Dataflow, is_part, producer, readers
 from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms.counts import Tiling
@@ -58,7 +57,7 @@ class Loop:
 
     def reduces(self, op: fx.Node) -> bool:
         """Whether ``op`` reduces the axis that this loop cuts."""
-        return reduces(self.group, self.level, op)
+        return self.group.reduces(self.level, op)
 
 
 @dataclass(frozen=True)
@@ -77,11 +76,6 @@ def place(graph: fx.Graph, groups: Sequence[Resolved], flow: Dataflow) -> Placed
     errors: ``TilingError`` where a loop would have to wait for itself.
     """
     return _Placer(graph, groups, flow).run()
-
-
-def reduces(group: Resolved, level: Level, op: fx.Node) -> bool:
-    atom = group.axes[level].cut.get(op)
-    return atom is not None and group.refined.atoms[atom].kind is Kind.REDUCTION
 
 
 class _Placer:
@@ -107,7 +101,7 @@ class _Placer:
         """The ops of ``level``'s body and of the loops in it, out of ``allowed``."""
         axis = group.axes[level]
         allowed = allowed.intersection(level.ops) - self._made_before(group, level)
-        found = {op for op in axis.cut if op in allowed}
+        found = {op for op in allowed if op in axis.cut or group.reduces(level, op)}
         for child in level.children:
             found |= self._choose_members(group, child, allowed)
         self._add_between(group, level, allowed, found)
@@ -129,7 +123,7 @@ class _Placer:
         reading: set[fx.Node] = set()
         for op in rest:
             sources = (value.node for value in self.flow.reads(op))
-            if any(source in reading or (source in found and not reduces(group, level, source)) for source in sources):
+            if any(source in reading or (source in found and not group.reduces(level, source)) for source in sources):
                 reading.add(op)
         feeding: set[fx.Node] = set()
         for op in reversed(rest):
@@ -191,7 +185,8 @@ class _Placer:
         ops = [op for op in level.ops if op in self.members[level] and op in scope]
         if not ops:
             return []
-        stage = stages(ops, lambda op: reduces(group, level, op), scope, self.order, level.group)
+        together = group.recurrences.trips
+        stage = stages(ops, lambda op: group.reduces(level, op), scope, self.order, level.group, together)
         used = sorted(set(stage.values()))
         return [[op for op in ops if stage[op] == number] for number in used]
 

@@ -12,15 +12,18 @@ from dataclasses import dataclass, field, replace
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
+from spyre_fx.analysis.iteration import Kind
 from spyre_fx.analysis.regions import Dataflow, Value, readers
 from spyre_fx.errors import SpyreFxError, collect
 from spyre_fx.errors import tiling as messages
+from spyre_fx.transforms import decompose as _rewrites  # noqa: F401  (fills the table)
 from spyre_fx.transforms.atoms import Refined, refine
 from spyre_fx.transforms.counts import Tiling, tiles_per_factor, tiling
-from spyre_fx.transforms.decompose import Rewritten, decompose, replaced_values
 from spyre_fx.transforms.follow import Composite, LevelAxis, follow
 from spyre_fx.transforms.groups import Level, Seed
 from spyre_fx.transforms.legality import check_ops
+from spyre_fx.transforms.recurrence import Recurrence, Recurrences
+from spyre_fx.transforms.rewriting import Rewritten, replaced_values, rewrite
 
 
 @dataclass(eq=False)
@@ -31,6 +34,14 @@ class Resolved:
     refined: Refined
     axes: dict[Level, LevelAxis]
     """For this level and all inside it."""
+    recurrences: Recurrences
+
+    def reduces(self, level: Level, op: fx.Node) -> bool:
+        """Whether the result of ``op`` is known only when the loop of ``level`` has ended."""
+        if self.recurrences.is_of_one_trip(op):
+            return False
+        atom = self.axes[level].cut.get(self.recurrences.partial(op))
+        return atom is not None and self.refined.atoms[atom].kind is Kind.REDUCTION
 
     def tiles(self) -> Tiles:
         """The sizes outside of every loop."""
@@ -86,15 +97,17 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool) -> Resolved:
     if problems:
         raise collect(problems)
     made: set[fx.Node] = set()
+    running: list[Recurrence] = []
     while True:
-        group = Resolved(level, refine(level, flow), {})
+        group = Resolved(level, refine(level, flow), {}, Recurrences(running))
         obstacle = _follow_levels(level, group.tiles(), flow, strict)
         if obstacle is None:
             _check_reached(group, flow, made)
             return group
         if isinstance(obstacle, Composite):
-            rewritten = {op: decompose(op, combine, flow) for op, combine in obstacle.ops.items()}
+            rewritten = {op: rewrite(op, combine, flow) for op, combine in obstacle.ops.items()}
             made.update(op for new in rewritten.values() for op in new.ops)
+            running += [new.recurrence for new in rewritten.values() if new.recurrence is not None]
             level = _with_rewritten(level, rewritten)
         else:
             level = _with_nest(level, obstacle)

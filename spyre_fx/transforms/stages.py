@@ -5,11 +5,12 @@ m = amax(x);  y = x - m        ->      stage 0: m        stage 1: y
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import fx
 
+from spyre_fx.errors import InternalError
 from spyre_fx.errors import tiling as messages
 
 Neighbours = Callable[[fx.Node], Sequence[fx.Node]]
@@ -37,7 +38,12 @@ class _Outside:
 
 
 def stages(
-    members: Sequence[fx.Node], reduces: Callable[[fx.Node], bool], scope: Collection[fx.Node], order: Order, group: str
+    members: Sequence[fx.Node],
+    reduces: Callable[[fx.Node], bool],
+    scope: Collection[fx.Node],
+    order: Order,
+    group: str,
+    together: Sequence[Collection[fx.Node]] = (),
 ) -> dict[fx.Node, int]:
     """The stage of each op of a loop.
 
@@ -45,22 +51,52 @@ def stages(
         members: the ops of the loop, in graph order.
         reduces: whether an op reduces the loop's axis, so that its result is known only when the loop has ended.
         scope: the nodes among which the loop stands, its own ops included.
+        together: sets of ops that must run in one loop, since they read each other's values of the same trip.
 
     errors: ``TilingError`` where a value leaves the loop and returns to it before the loop has ended.
     """
     inside = set(members)
+    roads = _roads_outside(members, inside, scope, order)
+    nodes = sorted((*members, *roads), key=order.position.__getitem__)
+    least = dict.fromkeys(members, 0)
+    while True:
+        stage = _earliest(nodes, inside, least, reduces, order, group)
+        raised = {op: max(stage[other] for other in ops) for ops in _present(together, stage) for op in ops}
+        if all(stage[op] == least_stage for op, least_stage in raised.items()):
+            break
+        if max(raised.values()) > len(members):
+            raise InternalError(f"a running value of {group} waits for its own end")
+        least |= raised
+    _sink(members, inside, stage, reduces, order)
+    return stage
+
+
+def _present(sets: Sequence[Collection[fx.Node]], stage: Mapping[fx.Node, int]) -> Iterator[list[fx.Node]]:
+    for ops in sets:
+        present = [op for op in ops if op in stage]
+        if present:
+            yield present
+
+
+def _earliest(
+    nodes: Sequence[fx.Node],
+    inside: Collection[fx.Node],
+    least: Mapping[fx.Node, int],
+    reduces: Callable[[fx.Node], bool],
+    order: Order,
+    group: str,
+) -> dict[fx.Node, int]:
+    """The first stage, and at least ``least``, in which each op of the loop has what it waits for."""
     outside: dict[fx.Node, _Outside] = {}
     stage: dict[fx.Node, int] = {}
-    roads = _roads_outside(members, inside, scope, order)
-    for node in sorted((*members, *roads), key=order.position.__getitem__):
+    for node in nodes:
         facts = _requirements(node, inside, outside, stage, reduces, order)
         if node not in inside:
             outside[node] = facts
             continue
-        stage[node] = facts.finished
-        if facts.left > facts.finished:
+        stage[node] = max(facts.finished, least[node])
+        if facts.left > stage[node]:
             raise messages.CYCLE(group=group, path=" -> ".join(n.name for n in facts.road), node=facts.road[-2])
-    _sink(members, inside, stage, reduces, order)
     return stage
 
 

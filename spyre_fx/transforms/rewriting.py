@@ -1,0 +1,167 @@
+"""What rewrites of ops are made of: an emitter that puts new ops in front of an old one, and the table of rewrites."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from spyre_fx.analysis.iteration import OpCall, tensors
+from spyre_fx.analysis.regions import Dataflow, Value, is_part
+from spyre_fx.analysis.rules.shapes import normal_dims
+from spyre_fx.transforms.recurrence import Recurrence, State, one_trip
+from spyre_fx.transforms.reductions import HALF
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What came of one op."""
+
+    ops: tuple[fx.Node, ...]
+    results: tuple[fx.Node, ...]
+    recurrence: Recurrence | None = None
+    """The running values among ``ops``, where they are more than plain reductions."""
+
+
+Rewrite = Callable[["Emitter", OpCall], Sequence[fx.Node]]
+"""Emits the ops and gives the node of each result. The call holds nodes where the op takes tensors."""
+
+_REWRITES: dict[str, Rewrite] = {}
+
+
+def rewrites(*combines: str) -> Callable[[Rewrite], Rewrite]:
+    """Register how ops with these combines are rewritten."""
+
+    def register(function: Rewrite) -> Rewrite:
+        _REWRITES.update(dict.fromkeys(combines, function))
+        return function
+
+    return register
+
+
+def known_rewrites() -> frozenset[str]:
+    """The combines that have a rewrite."""
+    return frozenset(_REWRITES)
+
+
+def rewrite(op: fx.Node, combine: str, flow: Dataflow) -> Rewritten:
+    """Replace ``op``, in its graph, by ops whose reductions are primitive or part of a recurrence."""
+    emit = Emitter(op)
+    results = _REWRITES[combine](emit, OpCall(op.target, op.args, dict(op.kwargs), op.meta["val"]))
+    return replace_op(op, emit, results, flow)
+
+
+def replace_op(op: fx.Node, emit: Emitter, results: Sequence[fx.Node], flow: Dataflow) -> Rewritten:
+    """Let the users of ``op`` read ``results``, which ``emit`` has put in front of it, and erase it."""
+    flow.forget([op, *op.users, *(user for part in op.users for user in part.users)])
+    for user in list(op.users):
+        if is_part(user):
+            user.replace_all_uses_with(results[flow.value(user).result])
+            op.graph.erase_node(user)
+    if op.users:
+        op.replace_all_uses_with(results[0])
+    op.graph.erase_node(op)
+    return Rewritten(tuple(emit.ops), tuple(results), emit.recurrence())
+
+
+def replaced_values(op: fx.Node, rewritten: Rewritten) -> dict[Value, Value]:
+    """For each result of ``op`` the value that stands for it now."""
+    return {Value(op, index): Value(node) for index, node in enumerate(rewritten.results)}
+
+
+class Emitter:
+    """Puts ops in front of the one that is rewritten, with shapes and its source."""
+
+    def __init__(self, op: fx.Node) -> None:
+        self.op = op
+        self.ops: list[fx.Node] = []
+        self.dtypes = [tensor.dtype for tensor in tensors(op.meta["val"])]
+        self._states: list[State] = []
+
+    @property
+    def wide(self) -> torch.dtype:
+        """The dtype to compute in."""
+        return wide_dtype(self.dtypes[0])
+
+    def __call__(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        values = fx.node.map_arg((args, kwargs), lambda node: node.meta["val"])
+        with torch.no_grad():
+            value = target(*values[0], **values[1])
+        with self.op.graph.inserting_before(self.op):
+            node = self.op.graph.create_node("call_function", target, args, kwargs, name=target.overloadpacket.__name__)
+        node.meta = {**self.op.meta, "val": value}
+        node.meta.pop("tensor_meta", None)
+        self.ops.append(node)
+        return node
+
+    # ---- running values
+
+    def before(self, partial: fx.Node, identity: float | int, dtype: torch.dtype | None = None) -> fx.Node:
+        """The running value before a trip, of the shape of what one tile gives; ``identity`` before the first one."""
+        return self(aten.full_like.default, partial, identity, **({} if dtype is None else {"dtype": dtype}))
+
+    def after(self, partial: fx.Node, before: fx.Node, following: fx.Node) -> fx.Node:
+        """The value after the last trip, where ``following`` is the running value after a trip.
+
+        Args:
+            partial: the reduction of one tile, whose axes say over which loops the value runs.
+        """
+        node = self(aten.clone.default, following)
+        self._states.append(State(partial, before, node))
+        return node
+
+    def recurrence(self) -> Recurrence | None:
+        """The running values that were emitted."""
+        return one_trip(self._states, self.ops) if self._states else None
+
+    # ---- what many rewrites need
+
+    def cast(self, x: fx.Node, dtype: torch.dtype) -> fx.Node:
+        return x if x.meta["val"].dtype == dtype else self(aten._to_copy.default, x, dtype=dtype)
+
+    def widened(self, x: fx.Node) -> fx.Node:
+        return self.cast(x, self.wide)
+
+    def sum(self, x: fx.Node, dims: Sequence[int], keepdim: bool) -> fx.Node:
+        return self(aten.sum.dim_IntList, x, list(dims), keepdim, dtype=self.wide)
+
+    def mean(self, x: fx.Node, dims: Sequence[int], keepdim: bool) -> fx.Node:
+        return self(aten.div.Tensor, self.sum(x, dims, keepdim), element_count(x, dims))
+
+    def rounded(self, *results: fx.Node) -> list[fx.Node]:
+        """The results in the dtypes and strides of the op that is rewritten."""
+        recorded = tensors(self.op.meta["val"])
+        return [self._like(self.cast(x, want.dtype), want) for x, want in zip(results, recorded, strict=True)]
+
+    def _like(self, x: fx.Node, recorded: torch.Tensor) -> fx.Node:
+        """``x`` in the memory format of ``recorded``, which the op itself may have chosen."""
+        if x.meta["val"].stride() == recorded.stride():
+            return x
+        strides = recorded.stride()
+        order = sorted(range(recorded.dim()), key=lambda dim: -strides[dim])
+        if order == list(range(recorded.dim())):
+            return self(aten.clone.default, x, memory_format=torch.contiguous_format)
+        copied = self(aten.clone.default, self(aten.permute.default, x, order), memory_format=torch.contiguous_format)
+        return self(aten.permute.default, copied, [order.index(dim) for dim in range(len(order))])
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which values of ``dtype`` are summed up."""
+    return torch.float32 if dtype in HALF else dtype
+
+
+def element_count(x: fx.Node, dims: Sequence[int]) -> int:
+    """How many elements of ``x`` a reduction of ``dims`` takes together."""
+    return math.prod(x.meta["val"].shape[dim] for dim in dims)
+
+
+def reduced(call: OpCall) -> tuple[fx.Node, tuple[int, ...], bool]:
+    """The operand of a reduction, the dims that are reduced, and whether they stay with size 1."""
+    x = call.argument("self")
+    return x, normal_dims(call.argument("dim"), x.meta["val"].dim()), bool(call.argument("keepdim", False))
