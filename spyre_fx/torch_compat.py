@@ -10,7 +10,6 @@ import copy
 import io
 import logging
 import sys
-import threading
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +17,7 @@ from typing import Any, cast
 
 import torch
 from torch import fx, nn
+from torch._dynamo.convert_frame import compile_lock
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -25,10 +25,12 @@ from torch.export import ExportedProgram
 from torch.export._tree_utils import reorder_kwargs
 from torch.fx import proxy as fx_proxy
 from torch.fx import traceback as fx_traceback
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.fx.graph import _BoxedCodeGen as BoxedCodeGen
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes as without_modes
 
 __all__ = [
     "BoxedCodeGen",
@@ -37,6 +39,7 @@ __all__ = [
     "FakeTensorMode",
     "GuardOnDataDependentSymNode",
     "ShapeEnv",
+    "annotate",
     "check_inputs",
     "copy_calling_convention",
     "core_aten_decompositions",
@@ -45,15 +48,25 @@ __all__ = [
     "generated_line",
     "has_kernel",
     "in_transform",
+    "input_leaves",
     "is_composite",
+    "is_symbolically_traced",
     "is_traced",
     "is_wrapped",
+    "keep_without_users",
     "program_calling_convention",
+    "proxy_tracer",
     "quiet",
     "storage_key",
+    "traced_inputs",
 ]
 
-_EXPORT = threading.RLock()
+_TRACING = compile_lock
+"""Dynamo's lock: what nodes inherit while any tracer makes them stands in a global of torch.fx.traceback."""
+
+annotate = fx_traceback.annotate
+"""A context manager, which Dynamo knows as well: nodes made in it have the given entries in ``meta["custom"]``."""
+
 _LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
 
 
@@ -173,7 +186,7 @@ def exporting(functions: Iterable[types.FunctionType] = ()) -> Iterator[None]:
     """
     anchors: set[tuple[str, str]] = getattr(fx_proxy, "_STACK_TRACE_ANCHORS", set())
     stderr = io.StringIO()
-    with _EXPORT, warnings.catch_warnings(), quiet():
+    with _TRACING, warnings.catch_warnings(), quiet():
         warnings.filterwarnings(
             "ignore", message=".*(LeafSpec|_register_pytree_node).* deprecated", category=FutureWarning
         )
@@ -218,3 +231,52 @@ def generated_line(gm: fx.GraphModule, line: int) -> fx.Node | None:
     position = numbers.get(line - getattr(gm, "_prologue_start", 0))
     nodes = [*gm.graph.nodes]
     return nodes[position] if position is not None and position < len(nodes) else None
+
+
+def input_leaves(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The leaves of the arguments, in the order of the user's inputs among the placeholders of ``program``."""
+    leaves: list[Any] = pytree.tree_leaves((args, reorder_kwargs(kwargs, program.call_spec.in_spec)))
+    return leaves
+
+
+def keep_without_users(op: OpOverload) -> OpOverload:
+    """Let the calls of an op without results stay where torch removes what nobody reads."""
+    fx.node.has_side_effect(op)
+    return op
+
+
+def proxy_tracer() -> Any:
+    """The tracer of make_fx, or of torch.export by its means, that is at work in this thread, or None."""
+    mode = get_proxy_mode()
+    return None if mode is None else mode.tracer
+
+
+def traced_inputs(tracer: Any) -> Iterator[tuple[torch.Tensor, fx.Node]]:
+    """The tensors that make_fx was called with, each with its placeholder.
+
+    For a tracing mode that works on fake tensors they are the tensors which the fake ones stand for.
+    """
+    for tensor, value in list(tracer.tensor_tracker.items()):
+        node = value.proxy.node
+        if node.op == "placeholder":
+            yield _real(tensor), node
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    if not isinstance(tensor, FakeTensor):
+        return tensor
+    converter = tensor.fake_mode.fake_tensor_converter.meta_converter
+    known: Iterable[tuple[torch.Tensor, Any]] = converter.describer.lookup_tensor.items()  # type: ignore[no-untyped-call]
+    return next((real for real, number in known if converter.tensor_memo.get(number) is tensor), tensor)
+
+
+def is_symbolically_traced() -> bool:
+    """Whether this thread is inside ``fx.symbolic_trace`` or ``torch.jit.trace``."""
+    if torch._C._get_tracing_state() is not None:
+        return True
+    if not fx._symbolic_trace.is_fx_symbolic_tracing():  # which is a flag of the whole process
+        return False
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code is not fx.Tracer.trace.__code__:
+        frame = frame.f_back
+    return frame.f_code is fx.Tracer.trace.__code__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from spyre_fx.capture.dim_names import name_inputs
+from spyre_fx.capture.hint_scopes import add_surrounding_scopes
 from spyre_fx.capture.program import decompose, to_graph_module
 from spyre_fx.capture.regions import detach_no_grad_regions
 from spyre_fx.capture.state import Reachable, reachable
@@ -34,6 +36,7 @@ from spyre_fx.torch_compat import (
     check_inputs,
     export,
     exporting,
+    input_leaves,
     is_wrapped,
     storage_key,
 )
@@ -103,13 +106,13 @@ def _from_module(
         except TypeError as error:
             raise ARGUMENTS(name=name, signature=signature, reason=error) from None
     register_dataclasses((args, kwargs))
-    args, kwargs = _own_memory((args, kwargs), module, found)
+    own_args, own_kwargs = _own_memory((args, kwargs), module, found)
     with _refusals(name), exporting(found.functions), watched(module):
-        program = export(module, args, kwargs)
+        program = export(module, own_args, own_kwargs)
         if any(map(is_wrapped, program.constants.values())):
             raise LOST(name=name)
         program = decompose(detach_no_grad_regions(program))
-        return to_graph_module(program, found.parameters)
+        return _with_hints(to_graph_module(program, found.parameters), input_leaves(program, args, kwargs))
 
 
 def _from_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> fx.GraphModule:
@@ -119,7 +122,17 @@ def _from_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[
         except Exception as error:
             raise ARGUMENTS(name=name, signature="", reason=_first_line(error)) from None
     with _refusals(name), exporting():
-        return to_graph_module(decompose(program), {})
+        decomposed = decompose(program)
+        if not (args or kwargs) and program.example_inputs is not None:
+            args, kwargs = program.example_inputs
+        return _with_hints(to_graph_module(decomposed, {}), input_leaves(program, args, kwargs))
+
+
+def _with_hints(gm: fx.GraphModule, examples: Sequence[Any]) -> fx.GraphModule:
+    """``gm``, whose nodes now know the names of their dims and the hint blocks around ``capture``, in place."""
+    name_inputs(gm, examples)
+    add_surrounding_scopes(gm.graph)
+    return gm
 
 
 def _load(path: Path) -> ExportedProgram:

@@ -17,6 +17,7 @@ __all__ = [
     "CaptureError",
     "DeviceError",
     "HintError",
+    "HintWarning",
     "InternalError",
     "LoweringError",
     "OptionError",
@@ -52,6 +53,10 @@ class TilingError(SpyreFxError, RuntimeError):
 
 class HintError(SpyreFxError, RuntimeError):
     """A hint is missing a name, contradicts another, or binds no op."""
+
+
+class HintWarning(UserWarning):
+    """A hint, or a part of it, that nothing is tiled for."""
 
 
 class LoweringError(SpyreFxError, NotImplementedError):

@@ -1,0 +1,95 @@
+"""Messages of hints, in the order of their way: names, blocks, binding, groups."""
+
+from __future__ import annotations
+
+from spyre_fx.errors import HintError, Template
+
+# ---- 1. names of dims
+
+BAD_NAME = Template(
+    HintError,
+    "{name!r} ({kind}) as the name of a dim",
+    "a non-empty string",
+    'name it as in declare_tensor_dim("A", 4)',
+)
+BAD_SIZE = Template(
+    HintError,
+    "size {size!r} ({kind}) for dim {name!r}",
+    "a positive int",
+    "declare the number of elements that the dim has",
+)
+UNDECLARED = Template(
+    HintError,
+    "dim {name!r} is not declared (declared: {known})",
+    "a declared name{nearest}",
+    "call declare_tensor_dim({name!r}, size) first",
+)
+NOT_A_TENSOR = Template(
+    HintError, "a {kind} to name the dims of", "a tensor", "pass the tensor itself, for a module its parameter"
+)
+BAD_NAMES = Template(
+    HintError, "names {names}", "a list with a name or None for each dim", 'write a list, as in ["A", None]'
+)
+REPEATED_NAME = Template(
+    HintError,
+    "the name {name!r} twice in {names}",
+    "each name once per tensor, so that it says which dim is meant",
+    "declare a second name for the other dim",
+)
+NAME_COUNT = Template(
+    HintError,
+    "{count} names {names} for {tensor}",
+    "{rank} names, one per dim",
+    "give one name per dim, None for a dim without one",
+)
+WRONG_SIZE = Template(
+    HintError,
+    "dim {dim} of {tensor} is named {name!r}, which stands for {size} elements, but it has {found}",
+    "a dim of {size} elements",
+    "correct the order of the names, or declare_tensor_dim({name!r}, {found}) before naming",
+)
+RESHAPED = Template(
+    HintError,
+    "{tensor}, which had shape {named} when its dims were named",
+    "a tensor of the shape that was named",
+    "name its dims again",
+)
+NAMED_TWICE = Template(
+    HintError,
+    "one tensor with the names {first} and {second}",
+    "one name per dim of a tensor",
+    "name it once; for another name within the program name a result, such as x.clone()",
+)
+
+# ---- 2. blocks
+
+EMPTY_HINT = Template(HintError, "spyre_hint without slices", "at least one named dim", 'write slices={{"A": 2}}')
+TWO_WORDS = Template(
+    HintError, "{words} in one spyre_hint", "one of them: they say the same", "put all dims into slices={{...}}"
+)
+BAD_SLICES = Template(HintError, "{word}={value}", "a dict from names to numbers of tiles", 'write {word}={{"A": 2}}')
+BAD_TILES = Template(
+    HintError,
+    "{count!r} ({kind}) tiles of dim {name!r}",
+    "a positive int",
+    "say into how many tiles the dim is to be cut",
+)
+NOT_RECORDED = Template(
+    HintError,
+    "{hint} under fx.symbolic_trace or torch.jit.trace, which do not record it",
+    "spyre_fx.capture, torch.export, torch.compile or make_fx",
+    "capture the program with one of these",
+)
+MADE_OUTSIDE = Template(
+    HintError,
+    "{hint} was made outside of the compiled function that enters it, so that Dynamo leaves the function uncompiled",
+    "a block that is made where it is entered",
+    "write `with spyre_hint(...):` inside the function",
+)
+AROUND_COMPILED = Template(
+    HintError,
+    "{hint} around the call of a compiled function, which it cannot reach",
+    "a block inside the compiled function",
+    "write `with spyre_hint(...):` inside the function, without graph breaks in the block",
+)
+EMPTY_BLOCK = "{hint} holds no op that was recorded, so nothing is tiled for it"
