@@ -59,6 +59,7 @@ __all__ = [
     "quiet",
     "storage_key",
     "traced_inputs",
+    "without_modes",
 ]
 
 _TRACING = compile_lock

@@ -1,25 +1,18 @@
-"""From a captured graph to a callable: choose groups, tile, and run on the CPU or on the simulated device."""
+"""The backend that ``torch.compile`` calls, and how it hands its graphs through AOTAutograd."""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 from torch import fx
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func
 
+from spyre_fx.backend.artifacts import Artifacts
+from spyre_fx.backend.boxed import Boxed
+from spyre_fx.backend.graph_compiler import GraphCompiler
 from spyre_fx.backend.options import Options, parse
 from spyre_fx.backend.records import GraphRecord
-from spyre_fx.transforms.tile import tile
-
-log = logging.getLogger("spyre_fx")
-
-Choice = tuple[list[Any], list[str]]
-"""Groups for ``tile``, and a line of reason for each."""
 
 
 class Backend:
@@ -31,67 +24,88 @@ class Backend:
     >>> compiled(torch.ones(3)).tolist(), len(backend.graphs)
     ([2.0, 2.0, 2.0], 1)
 
+    ``graphs`` has a ``GraphRecord`` for each graph that was compiled, in order: what was captured, the groups with
+    reasons, the tiled graph, the bundle if one was made, and times. Identical graphs are compiled once.
+
     args: the fields of ``Options``.
 
     errors: ``OptionError`` for unknown or impossible options.
     """
 
-    def __init__(self, *, _parsed: Options | None = None, **options: Any) -> None:
-        self.options = _parsed or parse(None, options)
+    def __init__(self, **options: Any) -> None:
+        self.options = parse(None, options)
         self.graphs: list[GraphRecord] = []
+        self._artifacts = Artifacts()
 
-    def __call__(self, gm: fx.GraphModule, example_inputs: list[Any], **kwargs: Any) -> Any:
-        from spyre_fx.torch_compat import core_aten_decompositions
-
-        compiler = aot_autograd(
-            fw_compiler=self._compiler("forward"),
-            bw_compiler=self._compiler("backward"),
-            inference_compiler=self._compiler("inference"),
-            decompositions=core_aten_decompositions(()),
+    def __call__(
+        self,
+        gm: fx.GraphModule,
+        example_inputs: list[Any],
+        *,
+        mode: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Compile a graph of Dynamo's. ``mode`` and ``options`` of ``torch.compile`` go over those of this object."""
+        return compile_dynamo_graph(
+            gm, example_inputs, parse(mode, options, self.options), self._artifacts, self.graphs
         )
-        return compiler(gm, example_inputs)
 
-    def _compiler(self, stage: str) -> Callable[[fx.GraphModule, list[Any]], Any]:
-        return lambda gm, inputs: make_boxed_func(self.compile(gm, stage))
+    def explain(self) -> str:
+        """What was compiled, and why so."""
+        return "\n".join(record.explain() for record in self.graphs) or "nothing was compiled yet"
 
-    def compile(self, gm: fx.GraphModule, stage: str = "inference") -> Callable[..., Any]:
-        """Compile one functional ATen graph; the record of it is appended to ``graphs``."""
-        record = GraphRecord(stage, gm)
-        with _timed(record, "choose"):
-            record.groups, record.reasons = choose(gm, self.options)
-        with _timed(record, "tile"):
-            record.tiled = tile(gm, record.groups) if record.groups else gm
-        self.graphs.append(record)
-        for line in record.reasons:
-            log.info("%s: %s", stage, line)
-        if self.options.execute == "cpu":
-            return record.tiled
-        from spyre_fx.codegen.lower import lower
+    def __repr__(self) -> str:
+        return f"Backend({len(self.graphs)} graphs)"
 
-        with _timed(record, "lower"):
-            record.bundle = lower(record.tiled, self.options.target)
-        return record.bundle.run
+    def __deepcopy__(self, memo: dict[int, Any]) -> Backend:
+        """A compiled module that is copied goes on with the same backend."""
+        return self
 
 
-def choose(gm: fx.GraphModule, options: Options) -> Choice:
-    """The groups for one graph, by whoever the options name."""
-    if not any(node.op == "call_function" for node in gm.graph.nodes):
-        return [], ["no ops"]
-    if callable(options.tile):
-        groups = list(options.tile(gm))
-        return groups, [f"{len(groups)} groups from {getattr(options.tile, '__name__', 'a function')}"]
-    return _CHOOSERS[options.tile](gm, options)
+def spyre_fx(gm: fx.GraphModule, example_inputs: list[Any], *, mode: str | None = None, options: Any = None) -> Any:
+    """The entry point that ``torch.compile(..., backend="spyre_fx")`` calls.
+
+    args:
+        gm: the graph that Dynamo captured.
+        example_inputs: its inputs.
+        mode: ``"default"``, ``"reduce-memory"`` or ``"max-autotune"``: presets of the options.
+        options: a dict of ``Options`` fields.
+
+    errors: ``OptionError`` for unknown or impossible options; ``TilingError`` for groups of the user's that cannot be
+        tiled. Torch shows them inside ``BackendCompilerFailed``.
+    """
+    parsed = parse(mode, options)
+    return compile_dynamo_graph(gm, example_inputs, parsed, _artifacts_of(parsed), [])
 
 
-def _none(gm: fx.GraphModule, options: Options) -> Choice:
-    return [], ["tiling is off"]
+@functools.lru_cache(maxsize=16)
+def _artifacts_of(options: Options) -> Artifacts:
+    """One cache for all who give the backend by its name and the same options."""
+    return Artifacts()
 
 
-_CHOOSERS: dict[str, Callable[[fx.GraphModule, Options], Choice]] = {"off": _none, "auto": _none, "hints": _none}
+def compile_dynamo_graph(
+    gm: fx.GraphModule, example_inputs: list[Any], options: Options, artifacts: Artifacts, records: list[GraphRecord]
+) -> Any:
+    """Through AOTAutograd: functional ATen graphs for forward and backward, each compiled by a ``GraphCompiler``.
 
+    Ops that have a kernel of their own stay whole (layer norm, softmax, gelu, fused attention): a graph in which
+    nothing is tiled must run as fast as the user's program.
+    """
+    from torch._dynamo.backends.common import aot_autograd
 
-@contextmanager
-def _timed(record: GraphRecord, name: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    record.seconds[name] = time.perf_counter() - start
+    compiler = GraphCompiler(options, artifacts, records)
+
+    def stage(name: str) -> Any:
+        def compile_stage(aten: fx.GraphModule, inputs: list[Any]) -> Boxed:
+            return compiler.compile(aten, name)
+
+        return compile_stage
+
+    through_aot = aot_autograd(
+        fw_compiler=stage("forward"),
+        bw_compiler=stage("backward"),
+        inference_compiler=stage("inference"),
+        keep_inference_input_mutations=options.execute == "cpu",
+    )
+    return through_aot(gm, example_inputs)

@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import fx
+
+if TYPE_CHECKING:
+    from spyre_fx.codegen.bundle import Bundle
 
 
 @dataclass
 class GraphRecord:
-    """One compiled graph: forward, backward or inference.
-
-    ``reasons`` has one line per group that was chosen or passed over.
-    """
+    """One compiled graph."""
 
     stage: str
+    """``"inference"``, ``"forward"`` or ``"backward"``."""
     captured: fx.GraphModule
+    """The functional ATen graph as AOTAutograd made it."""
     groups: list[Any] = field(default_factory=list)
+    """What was given to ``tile``."""
     reasons: list[str] = field(default_factory=list)
+    """A line for each group that was chosen or passed over, and for each fallback."""
     tiled: fx.GraphModule | None = None
-    bundle: Any = None
+    """The graph with its loops; the captured one where nothing was tiled."""
+    bundle: Bundle | None = None
+    """What the simulated device runs; None with ``execute="cpu"``, and where the graph could not be lowered."""
     seconds: dict[str, float] = field(default_factory=dict)
+    """Time of each step."""
+    reused: bool = False
+    """Whether an identical graph had been compiled before, so that only the record is new."""
+
+    @property
+    def loops(self) -> int:
+        """How many loops the tiled graph calls."""
+        return len(self.tiled.graph.find_nodes(op="call_module")) if self.tiled is not None else 0
+
+    def explain(self) -> str:
+        """What was done and why, in a few lines."""
+        ops = sum(node.op.startswith("call") for node in self.captured.graph.nodes)
+        times = ", ".join(f"{name} {value:.3f} s" for name, value in self.seconds.items())
+        head = f"{self.stage}: {ops} ops, {self.loops} loops ({'as compiled before' if self.reused else times})"
+        return "\n".join([head, *(f"  {line}" for line in self.reasons)])
 
     def __str__(self) -> str:
-        nodes = sum(node.op.startswith("call") for node in self.captured.graph.nodes)
-        loops = [node for node in self.tiled.graph.nodes if node.op == "call_module"] if self.tiled else []
-        times = ", ".join(f"{name} {value:.3f} s" for name, value in self.seconds.items())
-        lines = [f"{self.stage}: {nodes} ops, {len(loops)} loops ({times})", *(f"  {line}" for line in self.reasons)]
-        return "\n".join(lines)
+        return self.explain()
+
+    def __repr__(self) -> str:
+        return f"GraphRecord({self.stage}, {self.loops} loops)"

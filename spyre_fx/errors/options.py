@@ -20,6 +20,18 @@ OPTIONS_KIND = Template(
     "a dict of option names and values",
     'write torch.compile(model, backend="spyre_fx", options={{"tile": "auto"}})',
 )
+COMBINATION = Template(
+    OptionError,
+    "option {one} beside {other}",
+    "options that go together",
+    "take one of the two out",
+)
+NO_FOLDER = Template(
+    OptionError,
+    "option dump={path!r}: {reason}",
+    "a folder that files can be written to",
+    "give another path",
+)
 UNKNOWN_MODE = Template(
     OptionError,
     "mode {mode!r} is not known",

@@ -1,0 +1,132 @@
+"""Which groups of one graph to tile, by whoever the options name, and the graph with these groups tiled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from spyre_fx.backend.options import Options
+from spyre_fx.target import Target
+from spyre_fx.transforms.counted_loop import CountedLoop
+from spyre_fx.transforms.tile import tile
+
+log = logging.getLogger("spyre_fx")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """``groups`` as ``tile`` takes them; ``reasons`` has a line for each that was chosen or passed over."""
+
+    groups: tuple[Any, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+def machine(options: Options) -> Target:
+    """The machine that the tiles are for."""
+    if options.target is not None:
+        return options.target
+    return Target() if options.execute == "device" else Target.cpu()
+
+
+def choose(gm: fx.GraphModule, options: Options) -> Choice:
+    """The groups for ``gm``.
+
+    What the user's function or hints raise is passed on. The cost model is not allowed to stop a compilation: where it
+    fails, nothing is tiled, and a warning says so.
+    """
+    if not any(node.op == "call_function" for node in gm.graph.nodes):
+        return Choice(reasons=("no ops",))
+    if callable(options.tile):
+        groups = tuple(options.tile(gm))
+        return Choice(groups, (f"{len(groups)} groups from {getattr(options.tile, '__name__', 'a function')}",))
+    return _CHOOSERS[options.tile](gm, options)
+
+
+def _off(gm: fx.GraphModule, options: Options) -> Choice:
+    return Choice(reasons=("tiling is off",))
+
+
+def _hints(gm: fx.GraphModule, options: Options) -> Choice:
+    from spyre_fx.transforms.hints import hints_to_coarse_tile_groups
+
+    groups = tuple(hints_to_coarse_tile_groups(gm))
+    return Choice(groups, (f"{len(groups)} groups from hints",))
+
+
+def _auto(gm: fx.GraphModule, options: Options) -> Choice:
+    try:
+        from spyre_fx.transforms.auto import auto_groups
+    except ImportError:
+        return Choice(reasons=("not tiled: this version has no cost model",))
+    try:
+        found = auto_groups(gm, machine(options), memory_budget=options.memory_budget)
+        return Choice(tuple(found), tuple(str(reason) for reason in found.reasons))
+    except Exception as error:
+        if is_symbolic(gm):
+            return Choice(reasons=(SYMBOLIC,))
+        reason = f"not tiled: the cost model failed ({type(error).__name__}: {first_line(error)})"
+        log.warning("%s", reason, exc_info=log.isEnabledFor(logging.DEBUG))
+        return Choice(reasons=(reason,))
+
+
+_CHOOSERS: dict[str, Callable[[fx.GraphModule, Options], Choice]] = {"off": _off, "auto": _auto, "hints": _hints}
+
+SYMBOLIC = "not tiled: sizes are symbolic (dynamic shapes), and tiles are cut from known sizes"
+
+
+def is_symbolic(gm: fx.GraphModule) -> bool:
+    """Whether an input of the graph is a size, or has one that is only known at run time."""
+    values = pytree.tree_leaves([node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")])
+    sizes = [size for value in values for size in (value.shape if isinstance(value, torch.Tensor) else (value,))]
+    return any(isinstance(size, torch.SymInt) for size in sizes)
+
+
+def tile_chosen(gm: fx.GraphModule, choice: Choice, options: Options) -> tuple[fx.GraphModule, Choice]:
+    """``gm`` with the chosen groups tiled and their loops planned, and what became of the choice.
+
+    errors: ``TilingError`` for a group of the user's that cannot be tiled. One of the cost model's is left out instead,
+        with a warning.
+    """
+    if not choice.groups:
+        return gm, choice
+    try:
+        return _tiled(gm, choice.groups), choice
+    except Exception:
+        if options.tile != "auto":
+            raise
+        return _tile_what_can_be(gm, choice)
+
+
+def _tiled(gm: fx.GraphModule, groups: Sequence[Any]) -> fx.GraphModule:
+    tiled = tile(gm, list(groups))
+    for node in tiled.graph.find_nodes(op="call_module"):
+        loop = tiled.get_submodule(str(node.target))
+        if isinstance(loop, CountedLoop):
+            loop.plan()
+    return tiled
+
+
+def _tile_what_can_be(gm: fx.GraphModule, choice: Choice) -> tuple[fx.GraphModule, Choice]:
+    kept: list[Any] = []
+    reasons = list(choice.reasons)
+    tiled = gm
+    for position, group in enumerate(choice.groups):
+        try:
+            tiled = _tiled(gm, [*kept, group])
+        except Exception as error:
+            reason = f"group {position} not tiled ({type(error).__name__}: {first_line(error)})"
+            log.warning("%s", reason, exc_info=log.isEnabledFor(logging.DEBUG))
+            reasons.append(reason)
+        else:
+            kept.append(group)
+    return tiled, Choice(tuple(kept), tuple(reasons))
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0]
