@@ -29,6 +29,11 @@ def print_source(kernels: Mapping[str, Sequence[Spec]]) -> str:
     return "\n".join([_HEADER, *("\n".join(_kernel(name, specs)) + "\n" for name, specs in kernels.items())])
 
 
+def print_spec(spec: Spec) -> str:
+    """One spec alone, as it stands in the wrapper source."""
+    return "\n".join(_spec(spec))
+
+
 def _kernel(name: str, specs: Sequence[Spec]) -> Iterator[str]:
     yield f"{name} = async_compile.sdsc({name!r},"
     yield f"{_INDENT}["
