@@ -9,13 +9,13 @@ one pass to the next. Half-precision operands are computed with in float32 and r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import fx
 
 from spyre_fx.analysis.iteration import OpCall
-from spyre_fx.transforms.rewriting import Emitter, element_count, reduced, rewrites
+from spyre_fx.transforms import moments, pairs  # noqa: F401  (more rewrites)
+from spyre_fx.transforms.rewriting import Emitter, reduced, rewrites
 
 aten = torch.ops.aten
 
@@ -50,32 +50,6 @@ def _nansum(emit: Emitter, call: OpCall) -> list[fx.Node]:
 def _count_nonzero(emit: Emitter, call: OpCall) -> list[fx.Node]:
     x, dims, _ = reduced(call)
     return emit.rounded(emit.sum(emit(aten.ne.Scalar, x, 0), dims, False))
-
-
-def _variance(emit: Emitter, call: OpCall) -> tuple[fx.Node, fx.Node]:
-    """Variance and mean: the squares of the distances from the mean, in a second pass."""
-    x, dims, keepdim = reduced(call)
-    correction = call.argument("correction", call.argument("unbiased", True))
-    correction = 1 if correction is None else int(correction) if isinstance(correction, bool) else correction
-    distance = emit(aten.sub.Tensor, emit.widened(x), emit.mean(x, dims, True))
-    squares = emit.sum(emit(aten.mul.Tensor, distance, distance), dims, keepdim)
-    variance = emit(aten.div.Tensor, squares, max(element_count(x, dims) - correction, 0))
-    return variance, emit.mean(x, dims, keepdim)
-
-
-@rewrites("var")
-def _var(emit: Emitter, call: OpCall) -> list[fx.Node]:
-    return emit.rounded(_variance(emit, call)[0])
-
-
-@rewrites("std")
-def _std(emit: Emitter, call: OpCall) -> list[fx.Node]:
-    return emit.rounded(emit(aten.sqrt.default, _variance(emit, call)[0]))
-
-
-@rewrites("var_mean")
-def _var_mean(emit: Emitter, call: OpCall) -> list[fx.Node]:
-    return emit.rounded(*_variance(emit, call))
 
 
 @rewrites("norm")
@@ -128,44 +102,3 @@ def _logsumexp(emit: Emitter, call: OpCall) -> list[fx.Node]:
     total = emit(aten.log.default, emit.sum(_exponentials(emit, x, largest), dims, True))
     result = emit(aten.add.Tensor, total, largest)
     return emit.rounded(result if keepdim or not dims else emit(aten.squeeze.dims, result, list(dims)))
-
-
-def _normalised(call: OpCall) -> tuple[fx.Node, list[int]]:
-    x = call.argument("input")
-    rank = x.meta["val"].dim()
-    return x, list(range(rank - len(call.argument("normalized_shape")), rank))
-
-
-def _scaled(emit: Emitter, x: fx.Node, scale: fx.Node, call: OpCall) -> fx.Node:
-    result = emit(aten.mul.Tensor, x, scale)
-    if (weight := call.argument("weight")) is not None:
-        result = emit(aten.mul.Tensor, result, emit.widened(weight))
-    if (bias := call.argument("bias")) is not None:
-        result = emit(aten.add.Tensor, result, emit.widened(bias))
-    return result
-
-
-def _reciprocal_root(emit: Emitter, squares: fx.Node, dims: Sequence[int], eps: float) -> fx.Node:
-    return emit(aten.rsqrt.default, emit(aten.add.Scalar, emit.mean(squares, dims, True), eps))
-
-
-@rewrites("layer_norm")
-def _layer_norm(emit: Emitter, call: OpCall) -> list[fx.Node]:
-    """Three passes: the mean, the squares of the distances from it, the result."""
-    x, dims = _normalised(call)
-    mean = emit.mean(x, dims, True)
-    distance = emit(aten.sub.Tensor, emit.widened(x), mean)
-    scale = _reciprocal_root(emit, emit(aten.mul.Tensor, distance, distance), dims, call.argument("eps"))
-    result = _scaled(emit, emit(aten.sub.Tensor, emit.widened(x), mean), scale, call)
-    return emit.rounded(*(result, mean, scale)[: len(emit.dtypes)])
-
-
-@rewrites("rms_norm")
-def _rms_norm(emit: Emitter, call: OpCall) -> list[fx.Node]:
-    x, dims = _normalised(call)
-    eps = call.argument("eps")
-    wide = emit.widened(x)
-    scale = _reciprocal_root(
-        emit, emit(aten.mul.Tensor, wide, wide), dims, torch.finfo(emit.wide).eps if eps is None else eps
-    )
-    return emit.rounded(*(_scaled(emit, emit.widened(x), scale, call), scale)[: len(emit.dtypes)])

@@ -60,16 +60,22 @@ PRIMITIVES: dict[str, Combine] = {
 
 COMPOSITES = frozenset(
     (
+        "aminmax",
+        "argmax",
+        "argmin",
         "count_nonzero",
         "layer_norm",
         "log_softmax",
         "logsumexp",
+        "max_dim",
         "mean",
+        "min_dim",
         "nansum",
         "norm",
         "rms_norm",
         "softmax",
         "std",
+        "std_mean",
         "var",
         "var_mean",
     )

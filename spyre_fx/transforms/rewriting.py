@@ -13,6 +13,7 @@ from torch import fx
 from spyre_fx.analysis.iteration import OpCall, tensors
 from spyre_fx.analysis.regions import Dataflow, Value, is_part
 from spyre_fx.analysis.rules.shapes import normal_dims
+from spyre_fx.torch_compat import FakeTensor
 from spyre_fx.transforms.recurrence import Recurrence, State, one_trip
 from spyre_fx.transforms.reductions import HALF
 
@@ -83,6 +84,9 @@ class Emitter:
         self.ops: list[fx.Node] = []
         self.dtypes = [tensor.dtype for tensor in tensors(op.meta["val"])]
         self._states: list[State] = []
+        first = tensors(op.meta["val"])[0]
+        assert isinstance(first, FakeTensor)
+        self._mode = first.fake_mode
 
     @property
     def wide(self) -> torch.dtype:
@@ -91,7 +95,7 @@ class Emitter:
 
     def __call__(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         values = fx.node.map_arg((args, kwargs), lambda node: node.meta["val"])
-        with torch.no_grad():
+        with self._mode, torch.no_grad():
             value = target(*values[0], **values[1])
         with self.op.graph.inserting_before(self.op):
             node = self.op.graph.create_node("call_function", target, args, kwargs, name=target.overloadpacket.__name__)

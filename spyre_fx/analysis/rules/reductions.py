@@ -23,8 +23,11 @@ _REDUCTIONS = {
     "std": (aten.std.default, aten.std.dim, aten.std.correction),
     "var_mean": (aten.var_mean.default, aten.var_mean.dim, aten.var_mean.correction),
     "std_mean": (aten.std_mean.default, aten.std_mean.dim, aten.std_mean.correction),
+    "argmax": (aten.argmax.default,),
+    "argmin": (aten.argmin.default,),
     "max_dim": (aten.max.dim,),
     "min_dim": (aten.min.dim,),
+    "aminmax": (aten.aminmax.default,),
     "logsumexp": (aten.logsumexp.default,),
     "norm": (
         aten.linalg_vector_norm.default,
@@ -36,7 +39,6 @@ _REDUCTIONS = {
     "nansum": (aten.nansum.default,),
     "count_nonzero": (aten.count_nonzero.default, aten.count_nonzero.dim_IntList),
     "": (
-        aten.aminmax.default,
         aten.median.default,
         aten.median.dim,
         aten.nanmedian.default,
@@ -59,21 +61,3 @@ def _reduction(combine: str) -> Rule:
 
 for _combine, _ops in _REDUCTIONS.items():
     rule(*_ops)(_reduction(_combine))
-
-
-@rule(aten.argmax.default)
-def argmax(call: OpCall) -> IterationSpace | None:
-    return _arg_reduction(call, "argmax")
-
-
-@rule(aten.argmin.default)
-def argmin(call: OpCall) -> IterationSpace | None:
-    return _arg_reduction(call, "argmin")
-
-
-def _arg_reduction(call: OpCall, combine: str) -> IterationSpace | None:
-    """Over all dims of a tensor of several, the index counts flattened elements, which tiles do not compose to."""
-    (operand,) = call.operands
-    dims = normal_dims(call.argument("dim"), operand.dim())
-    flattened = call.argument("dim") is None and operand.dim() > 1
-    return reduced(call, dims, bool(call.argument("keepdim")), "" if flattened else combine)
