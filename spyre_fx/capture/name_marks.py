@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from spyre_fx.capture.dim_spans import UNKNOWN, DimNames, from_text, shown, sized, to_text, unsized
+from spyre_fx.capture.dim_spans import UNKNOWN, DimNames, from_text, shown, to_text, unsized
 from spyre_fx.errors import hints as messages
 from spyre_fx.errors.location import describe_value
 from spyre_fx.torch_compat import keep_without_users, proxy_tracer
@@ -108,11 +108,15 @@ def check_sizes(names: DimNames, shape: Sequence[Any], tensor: str, node: fx.Nod
                 raise messages.WRONG_SIZE(tensor=tensor, node=node, **fields)
 
 
-def recorded_names(node: fx.Node) -> DimNames | None:
-    """What ``meta`` says about the dims of a node's value, with known sizes only."""
-    names = node.meta.get(META)
-    value = node.meta.get("val")
-    return sized(names, value.shape) if names is not None and isinstance(value, torch.Tensor) else None
+def recorded_names(graph: fx.Graph) -> dict[fx.Node, DimNames]:
+    """The names in meta data, and those in marks that still stand in the graph, as torch.export leaves them."""
+    found: dict[fx.Node, DimNames] = {node: node.meta[META] for node in graph.nodes if META in node.meta}
+    for mark in graph.find_nodes(op="call_function", target=MARK):
+        operand, text = mark.args
+        names = from_text(str(text))
+        if found.setdefault(operand, names) != names:
+            raise messages.NAMED_TWICE(first=shown(found[operand]), second=shown(names), node=operand)
+    return found
 
 
 def _take(mark: fx.Node) -> None:

@@ -93,3 +93,18 @@ AROUND_COMPILED = Template(
     "write `with spyre_hint(...):` inside the function, without graph breaks in the block",
 )
 EMPTY_BLOCK = "{hint} holds no op that was recorded, so nothing is tiled for it"
+
+# ---- 3. following names through a graph
+
+TWO_SIZES = Template(
+    HintError,
+    "{name!r} stands for {first_size} elements at {first} and for {second_size} at {second}",
+    "one size per name in one graph",
+    "declare a second name for one of the two",
+)
+TWO_NAMES = Template(
+    HintError,
+    "{op!r} steps through {first} ({first_name!r}) and {second} ({second_name!r}) together, {extent} elements each",
+    "one name for what is one axis",
+    "name both dims alike, or name the result of an op before {op!r} anew with name_tensor_dims",
+)

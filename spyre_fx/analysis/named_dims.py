@@ -1,0 +1,198 @@
+"""What the dims of each value, and the axes of each op, are called.
+
+Names begin where the user gave them (``capture.dim_names``) and follow the dataflow forwards through the index maps: an
+axis is called what the dims that it indexes are called, a result dim what its axes are called. So they pass through
+transposes, merges and splits; what is left of a dim after a slice, a gather or a scatter has no name.
+
+    x [M, K]   w [K, N]      mm: axes M, N, K      y [M, N]      y.flatten(): M and N      .view(M, 2, N / 2): M, N, N
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx
+
+from spyre_fx.analysis.iteration import IterationSpace
+from spyre_fx.analysis.regions import Dataflow, Value, is_part
+from spyre_fx.capture.dim_names import names_of, state_of
+from spyre_fx.capture.dim_spans import DimNames, Span, factor, joined, merged, sized, whole
+from spyre_fx.capture.hint_scopes import scopes_of
+from spyre_fx.capture.name_marks import check_sizes, recorded_names
+from spyre_fx.errors import hints as messages
+from spyre_fx.errors.location import describe_value
+
+Axes = dict[int, tuple[Span, ...]]
+"""For each axis of an op what it runs along."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A dim of a value."""
+
+    value: Value
+    dim: int
+
+    def __str__(self) -> str:
+        return f"dim {self.dim} of {self.value} {list(self.value.tensor.shape)}"
+
+
+@dataclass(frozen=True)
+class NamedDims:
+    """The names in one graph. What has none is missing."""
+
+    values: dict[Value, DimNames] = field(default_factory=dict)
+    axes: dict[fx.Node, Axes] = field(default_factory=dict)
+    first: dict[str, Place] = field(default_factory=dict)
+    """For each name the first dim that the user gave it to."""
+    symbolic: dict[str, Place] = field(default_factory=dict)
+    """Names of dims whose size is only known at run time. They are not followed."""
+    used_scopes: set[str] = field(default_factory=set)
+    """Keys of the hint blocks whose ``named_dims`` name a value."""
+
+
+def named_dims(gm: fx.GraphModule, flow: Dataflow | None = None) -> NamedDims:
+    """The names in ``gm``.
+
+    Args:
+        gm: a graph of ATen ops with ``meta["val"]``, and with names where ``capture`` and other tracers leave them.
+        flow: the dataflow of the graph, if the caller has it.
+
+    errors: ``HintError`` where two statements contradict each other: a name with two sizes, a size that is not the
+        tensor's, an axis that one operand calls so and another one otherwise.
+    """
+    return _Propagation(gm, flow or Dataflow()).run()
+
+
+class _Propagation:
+    def __init__(self, gm: fx.GraphModule, flow: Dataflow) -> None:
+        self.gm = gm
+        self.flow = flow
+        self.found = NamedDims()
+        self.recorded = recorded_names(gm.graph)
+        self.sizes: dict[str, int] = {}
+
+    def run(self) -> NamedDims:
+        for node in self.gm.graph.nodes:
+            if node.op in ("placeholder", "get_attr"):
+                self._set(Value(node), self._stated(node))
+            elif node.op == "call_function" and not is_part(node):
+                self._visit(node)
+        return self.found
+
+    def _visit(self, op: fx.Node) -> None:
+        stated = dict(self._stated_results(op))
+        space = self.flow.space(op)
+        if space is not None:
+            axes: Axes = {}
+            for index, names in stated.items():
+                axes.update(_axes_of(space, space.results[index], names))
+            # An op works under the names that its results were given, whatever its operands are called.
+            self.found.axes[op] = axes = {**self._axes_from_operands(op, space, axes), **axes}
+            for index, index_map in enumerate(space.results):
+                derived = tuple(_spans_of(space, dim, axes) for dim in index_map)
+                said = stated.get(index, ((),) * len(derived))
+                stated[index] = tuple(own or other for own, other in zip(said, derived, strict=True))
+        for index, names in stated.items():
+            self._set(Value(op, index), names)
+
+    def _set(self, value: Value, names: DimNames | None) -> None:
+        if names is not None and any(names):
+            self.found.values[value] = names
+
+    def _axes_from_operands(self, op: fx.Node, space: IterationSpace, stated: Axes) -> Axes:
+        spans: dict[int, list[tuple[Span, Place]]] = defaultdict(list)
+        for value, index_map in zip(self.flow.reads(op), space.operands, strict=True):
+            names = self.found.values.get(value, ((),) * len(index_map))
+            for dim, axes in enumerate(index_map):
+                for axis, own in _axes_of(space, (axes,), (names[dim],)).items():
+                    spans[axis] += [(span, Place(value, dim)) for span in own]
+        for axis, found in spans.items():
+            if axis not in stated:
+                _check_agreement(op, space.axes[axis].extent, found)
+        return {axis: merged(span for span, _ in found) for axis, found in spans.items()}
+
+    # ---- what the user said
+
+    def _stated_results(self, op: fx.Node) -> Iterator[tuple[int, DimNames]]:
+        """The names that results of ``op`` were given, by the number of the result."""
+        for node in (op, *(user for user in op.users if is_part(user))):
+            names = self._stated(node)
+            if names is not None:
+                yield self.flow.value(node).result, names
+
+    def _stated(self, node: fx.Node) -> DimNames | None:
+        tensor = node.meta.get("val")
+        if not isinstance(tensor, torch.Tensor):
+            return None
+        names = self.recorded.get(node)
+        if names is None and node.op == "get_attr":
+            names = names_of(state_of(self.gm, node))
+        if names is None and node.op == "call_function":
+            names = self._from_scope(node, tensor)
+        if names is None:
+            return None
+        check_sizes(names, tensor.shape, describe_value(tensor), node)
+        self._note_symbolic(names, node)
+        names = sized(names, tensor.shape)
+        for dim, spans in enumerate(names):
+            for span in spans:
+                self._check_size(span, Place(self.flow.value(node), dim), node)
+        return names
+
+    def _from_scope(self, op: fx.Node, tensor: torch.Tensor) -> DimNames | None:
+        """What ``named_dims`` of the innermost hint block calls the result of an op without operands."""
+        if is_part(op) or self.flow.operands(op):
+            return None
+        scope = next((scope for scope in reversed(scopes_of(op)) if scope.named_dims is not None), None)
+        if scope is None or scope.named_dims is None or len(scope.named_dims) != tensor.dim():
+            return None
+        self.found.used_scopes.add(scope.key)
+        return tuple(whole(name, size) if name else () for name, size in scope.named_dims)
+
+    def _note_symbolic(self, names: DimNames, node: fx.Node) -> None:
+        for dim, (spans, size) in enumerate(zip(names, node.meta["val"].shape, strict=True)):
+            for span in spans if type(size) is not int else ():
+                self.found.symbolic.setdefault(span.name, Place(self.flow.value(node), dim))
+
+    def _check_size(self, span: Span, place: Place, node: fx.Node) -> None:
+        """A name stands for one size in the whole graph."""
+        first = self.found.first.setdefault(span.name, place)
+        size = self.sizes.setdefault(span.name, span.size)
+        if size != span.size:
+            fields = {"first_size": size, "second_size": span.size}
+            raise messages.TWO_SIZES(name=span.name, first=first, second=place, node=node, **fields)
+
+
+def _axes_of(space: IterationSpace, index_map: tuple[tuple[int, ...], ...], names: DimNames) -> Axes:
+    """What the axes of a tensor's dims run along, if the dims are called ``names``."""
+    found: Axes = {}
+    for axes, spans in zip(index_map, names, strict=True):
+        inner = 1
+        for axis in reversed(axes) if spans else ():
+            extent = space.axes[axis].extent
+            own = factor(spans, inner, extent)
+            inner *= extent
+            if own:
+                found[axis] = merged((*found.get(axis, ()), *own))
+    return found
+
+
+def _spans_of(space: IterationSpace, dim: tuple[int, ...], axes: Axes) -> tuple[Span, ...]:
+    """What a dim runs along that is made of axes, outermost first."""
+    if not any(axes.get(axis) for axis in dim):
+        return ()
+    return joined([(axes.get(axis, ()), space.axes[axis].extent) for axis in dim])
+
+
+def _check_agreement(op: fx.Node, extent: int, found: list[tuple[Span, Place]]) -> None:
+    """Two operands may not call one axis by two names. (One name for all of it beside several for parts is fine.)"""
+    whole_axis = [(span, place) for span, place in found if span.is_whole and span.extent == extent]
+    for span, place in whole_axis[1:]:
+        first, first_place = whole_axis[0]
+        if span.name != first.name:
+            fields = {"first": first_place, "first_name": first.name, "second": place, "second_name": span.name}
+            raise messages.TWO_NAMES(op=op.name, extent=extent, node=op, **fields)
