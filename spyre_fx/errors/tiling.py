@@ -122,6 +122,12 @@ FOREIGN_KEY = Template(
     "one of {known}",
     "name a value that the group computes or reads",
 )
+BAD_PARTS = Template(
+    TilingError,
+    "{group} names {parts} of {value!r}, a tensor of shape {shape}",
+    "factors of its dims, of at least two elements each: DimPart(dim, extent, inner)",
+    "correct the parts",
+)
 SIZE_ONE = Template(
     TilingError,
     "axis {dim} in {group} has size 1 ({axis})",
@@ -160,6 +166,12 @@ NO_NEST = Template(
     "{group} would cut {axis}, but {reader!r} splits it in another way: {extent} does not nest in {factors}",
     "a cut that both sides of a view can follow",
     "tile another axis, or leave {reader!r} and what follows it out of the group",
+)
+PART_LOST = Template(
+    TilingError,
+    "{axis} is to be cut, but views in the group split that dim into {factors}, which does not nest with it",
+    "a factor that all views in the group leave whole or split further",
+    "tile another axis, or leave the view out of the group",
 )
 ROADS_DISAGREE = Template(
     TilingError,

@@ -11,17 +11,21 @@ same moment and no fixpoint has to be sought. Factors that do not nest, as 4 x 6
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import fx
 
 from spyre_fx.analysis.iteration import Axis, Kind
 from spyre_fx.analysis.regions import Dataflow, Value
 from spyre_fx.errors import InternalError
+from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms.groups import Level, Seed
 from spyre_fx.transforms.reductions import can_combine
+
+_T = TypeVar("_T")
 
 AtomMap = tuple[tuple[int, ...], ...]
 """For each dim of a tensor the atoms it is made of, outermost first, as indices into ``Refined.atoms``."""
@@ -64,6 +68,10 @@ class Refined:
     results: dict[fx.Node, tuple[AtomMap, ...]]
     edges: tuple[Edge, ...]
 
+    def named(self, tensor: AtomMap, seed: Seed) -> list[int]:
+        """The atoms that a seed names among the dims of a tensor."""
+        return _within(tensor, seed, lambda atom: self.atoms[atom].extent)
+
 
 def refine(level: Level, flow: Dataflow) -> Refined:
     """The atoms of all ops in ``level``, whose iteration spaces must be known."""
@@ -85,18 +93,38 @@ def is_source(op: fx.Node, flow: Dataflow) -> bool:
 
 
 def seeded_dims(seed: Seed, level: Level, flow: Dataflow, maps: Any) -> list[Any]:
-    """The dims that a seed names, as they stand in ``maps`` (anything with ``operands`` and ``results``)."""
+    """The dims that a seed names, as they stand in ``maps`` (``Refined``, or what it is made from)."""
     node, index = seed.value
     uses = [
-        maps.operands[op][operand][seed.dim]
+        maps.named(maps.operands[op][operand], seed)
         for op in level.ops
         if seed.users is None or op in seed.users
         for operand, value in enumerate(flow.reads(op))
         if value == seed.value and seed.operand in (None, operand)
     ]
     if seed.users is None and node in level.members and (not uses or not is_source(node, flow)):
-        return [maps.results[node][index][seed.dim]]
+        return [maps.named(maps.results[node][index], seed)]
     return uses
+
+
+def _within(tensor: Sequence[Sequence[_T]], seed: Seed, extent: Callable[[_T], int]) -> list[_T]:
+    """The factors of the dims of ``tensor`` that make up what a seed names, outermost first."""
+    if not seed.parts:
+        return list(tensor[seed.dim])
+    found: list[_T] = []
+    for part in seed.parts:
+        own: list[_T] = []
+        inner, size = 1, 1
+        for factor in reversed(tensor[part.dim]):
+            if part.inner <= inner and inner * extent(factor) <= part.inner * part.extent:
+                own.insert(0, factor)
+                size *= extent(factor)
+            inner *= extent(factor)
+        if size != part.extent:
+            factors = " x ".join(str(extent(factor)) for factor in tensor[part.dim])
+            raise messages.PART_LOST(axis=str(seed), factors=factors, node=seed.value.node)
+        found += own
+    return found
 
 
 def _edges(ops: Sequence[fx.Node], flow: Dataflow) -> Iterator[tuple[Value, fx.Node, int]]:
@@ -184,6 +212,14 @@ class _FactorMaps:
         self._positions: dict[fx.Node, dict[int, int]] = {}
         for op in ops:
             self._add(op, flow)
+
+    def named(self, tensor: list[_Dim], seed: Seed) -> _Dim:
+        """The factors that a seed names among the dims of a tensor, which are split so that it can."""
+        for part in seed.parts:
+            outer = math.prod(factor.extent for factor in tensor[part.dim]) // (part.inner * part.extent)
+            _unify(tensor[part.dim], [_Factor(size) for size in (outer, part.extent, part.inner) if size > 1])
+        leaves = [[leaf for factor in dim for leaf in factor.leaves()] for dim in tensor]
+        return _within(leaves, seed, lambda factor: factor.extent)
 
     def _add(self, op: fx.Node, flow: Dataflow) -> None:
         space = flow.space(op)

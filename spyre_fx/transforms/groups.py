@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,13 +22,33 @@ from spyre_fx.analysis.regions import Value
 
 
 @dataclass(frozen=True)
+class DimPart:
+    """A factor of dim ``dim``: ``extent`` elements, ``inner`` elements of the dim apart."""
+
+    dim: int
+    extent: int
+    inner: int = 1
+
+
+@dataclass(frozen=True)
+class DimParts:
+    """An axis that a view has split over dims or merged with others, in place of a dim: its factors, outermost first.
+
+    The 8 rows in ``x.reshape(2, 4, 6)`` of an ``x`` [8, 6] are ``DimParts((DimPart(0, 2), DimPart(1, 4)))``, those in
+    ``x.reshape(48)`` are ``DimParts((DimPart(0, 8, inner=6),))``.
+    """
+
+    parts: tuple[DimPart, ...]
+
+
+@dataclass(frozen=True)
 class LoopGroup:
     """A loop as a user asks for it.
 
     Args:
         count: into how many tiles the axis is cut.
         dims: axis positions of the group's first op, or ``{value: dim}``; None for ``tiled_dims`` or axis 0. Several
-            axes make a nest of ``count`` tiles each, in the order given.
+            axes make a nest of ``count`` tiles each, in the order given. A dim of a value may also be ``DimParts``.
         body: nodes or their names, and further ``LoopGroup``s.
         multiple_of: tiles are rounded up to a multiple of this many elements; None for the option of ``tile``.
     """
@@ -50,13 +71,18 @@ class Seed:
     dim: int
     users: frozenset[fx.Node] | None = None
     operand: int | None = None
+    parts: tuple[DimPart, ...] = ()
+    """The factors that are meant, of this dim and of others, where it is not the whole of this dim."""
 
     @property
     def size(self) -> int:
+        if self.parts:
+            return math.prod(part.extent for part in self.parts)
         return self.value.tensor.shape[self.dim]
 
     def __str__(self) -> str:
-        return f"dim {self.dim} of {self.value}"
+        dims = " x ".join(f"{part.extent} of dim {part.dim}" for part in self.parts) or f"dim {self.dim}"
+        return f"{dims} of {self.value}"
 
 
 @dataclass(frozen=True, eq=False)

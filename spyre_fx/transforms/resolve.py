@@ -192,7 +192,7 @@ def _with_rewritten(level: Level, rewritten: Mapping[fx.Node, Rewritten]) -> Lev
 
     def seed(old: Seed) -> Seed:
         users = None if old.users is None else frozenset(ops_for(old.users))
-        return Seed(values.get(old.value, old.value), old.dim, users)
+        return replace(old, value=values.get(old.value, old.value), users=users, operand=None)
 
     body: list[fx.Node | Level] = []
     for item in level.body:

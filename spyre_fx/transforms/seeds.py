@@ -12,7 +12,7 @@ from spyre_fx.analysis.regions import Dataflow, Value, is_tensor
 from spyre_fx.analysis.sizes import is_one, same
 from spyre_fx.errors import SpyreFxError
 from spyre_fx.errors import tiling as messages
-from spyre_fx.transforms.groups import Seed
+from spyre_fx.transforms.groups import DimParts, Seed
 
 FindKey = Callable[[Any, str], fx.Node | None]
 """Gives the node that a key of a dims dict names, or None after reporting that there is none."""
@@ -105,24 +105,35 @@ def _by_value(
             problems.append(messages.FOREIGN_KEY(group=group, name=node.name, known=known))
             continue
         for level, dim in enumerate(_dims_of(entry, node, group, problems)):
-            axes.setdefault(level, []).append(Seed(flow.value(node), dim))
+            axes.setdefault(level, []).append(_seed_of(flow.value(node), dim))
     levels = [tuple(axes[level]) for level in sorted(axes)]
     for seeds in levels:
         _check_sizes(seeds, group, problems)
     return levels
 
 
-def _dims_of(entry: Any, node: fx.Node, group: str, problems: list[SpyreFxError]) -> list[int]:
+def _seed_of(value: Value, dim: int | DimParts) -> Seed:
+    return Seed(value, dim.parts[0].dim, parts=dim.parts) if isinstance(dim, DimParts) else Seed(value, dim)
+
+
+def _dims_of(entry: Any, node: fx.Node, group: str, problems: list[SpyreFxError]) -> list[int | DimParts]:
     """The dims that one entry names, counted from the front."""
-    entry = [entry] if _is_int(entry) else entry
-    if not isinstance(entry, (list, tuple)) or not all(_is_int(dim) for dim in entry):
+    entry = [entry] if _is_int(entry) or isinstance(entry, DimParts) else entry
+    if not isinstance(entry, (list, tuple)) or not all(_is_int(dim) or isinstance(dim, DimParts) for dim in entry):
         problems.append(messages.BAD_DIMS(group=group, dims={node.name: entry}))
         return []
     if not entry:
         problems.append(messages.NO_DIMS(group=group))
     shape = node.meta["val"].shape
-    rank, found = len(shape), []
+    rank = len(shape)
+    found: list[int | DimParts] = []
     for dim in entry:
+        if isinstance(dim, DimParts):
+            if _are_factors(dim, shape):
+                found.append(dim)
+            else:
+                problems.append(messages.BAD_PARTS(group=group, value=node.name, parts=dim.parts, shape=list(shape)))
+            continue
         position = dim + rank if dim < 0 else dim
         if not 0 <= position < rank:
             fields = {"value": node.name, "rank": rank, "low": -rank, "high": rank - 1}
@@ -134,6 +145,18 @@ def _dims_of(entry: Any, node: fx.Node, group: str, problems: list[SpyreFxError]
         else:
             found.append(position)
     return found
+
+
+def _are_factors(dim: DimParts, shape: Sequence[Any]) -> bool:
+    """Whether each part is a factor of a dim of ``shape``."""
+    return bool(dim.parts) and all(
+        0 <= part.dim < len(shape)
+        and part.extent > 1
+        and part.inner > 0
+        and type(shape[part.dim]) is int
+        and shape[part.dim] % (part.inner * part.extent) == 0
+        for part in dim.parts
+    )
 
 
 def _check_sizes(seeds: Sequence[Seed], group: str, problems: list[SpyreFxError]) -> None:
