@@ -25,6 +25,7 @@ from torch.export import ExportedProgram
 from torch.export._tree_utils import reorder_kwargs
 from torch.fx import proxy as fx_proxy
 from torch.fx import traceback as fx_traceback
+from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.fx.graph import _BoxedCodeGen as BoxedCodeGen
@@ -38,6 +39,7 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "GuardOnDataDependentSymNode",
+    "LazyGraphModule",
     "ShapeEnv",
     "annotate",
     "check_inputs",

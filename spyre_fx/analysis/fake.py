@@ -15,12 +15,15 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from spyre_fx.analysis.sizes import symbolic
 from spyre_fx.errors import SpyreFxError
 from spyre_fx.errors.capture import EXAMPLE_COUNT, NO_FAKE_RESULT, NO_SHAPES, NOT_STRIDED
-from spyre_fx.torch_compat import FakeTensor, FakeTensorMode, ShapeEnv, copy_calling_convention, quiet
+from spyre_fx.torch_compat import FakeTensor, FakeTensorMode, LazyGraphModule, ShapeEnv, copy_calling_convention, quiet
 
 
-def ensure_fake(gm: fx.GraphModule, example_args: Sequence[Any] | None = None) -> fx.GraphModule:
+def ensure_fake(
+    gm: fx.GraphModule, example_args: Sequence[Any] | None = None, *, compiled: bool = True
+) -> fx.GraphModule:
     """A copy of ``gm`` in which every node has a fake ``meta["val"]``, all under one ``FakeTensorMode``.
 
     Recorded values keep their shape (symbolic sizes included), strides, dtype and device; what was not recorded is
@@ -30,24 +33,26 @@ def ensure_fake(gm: fx.GraphModule, example_args: Sequence[Any] | None = None) -
         gm: a graph of ATen ops; nested graph modules are copied and filled as well.
         example_args: tensors and numbers as ``gm`` takes them. Recorded values are then set aside, and all
             shapes are those that the examples give.
+        compiled: False for a copy that is only read, whose Python code is then never generated.
 
     errors: ``CaptureError`` where an input has neither a recorded value nor an example, or where an op does not run on
         fake tensors.
     """
-    copied = copy_graph(gm)
+    copied = copy_graph(gm, compiled=compiled)
     known = _recorded(copied) if example_args is None else _examples_by_placeholder(copied, example_args)
     with quiet():
         return _fill(copied, known, _common_mode(known.values()))
 
 
-def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
+def copy_graph(gm: fx.GraphModule, *, compiled: bool = True) -> fx.GraphModule:
     """A graph module with a graph of its own and the parameters, buffers and submodules of ``gm``."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in gm.graph.nodes:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     copy_calling_convention(gm.graph, graph)
-    copied = fx.GraphModule(gm, graph, class_name=type(gm).__name__)
+    kind = fx.GraphModule if compiled else LazyGraphModule
+    copied = kind(gm, graph, class_name=type(gm).__name__)
     copied.meta = dict(gm.meta)
     copied.training = gm.training
     return copied
@@ -62,9 +67,12 @@ def fake_like(tensor: Any, mode: FakeTensorMode, name: str = "") -> FakeTensor:
         return tensor
     if isinstance(tensor, torch.Tensor) and tensor.layout is not torch.strided:
         raise NOT_STRIDED(layout=tensor.layout, name=name)
-    stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
+    shape, device = tuple(tensor.shape), torch.device(tensor.device)
+    stride = tuple(tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride)
+    if device.type != "meta" and not symbolic(*shape, *stride):  # many times faster than to ask the mode for one
+        return FakeTensor(mode, torch.empty_strided(shape, stride, dtype=tensor.dtype, device="meta"), device)
     with mode:
-        fake = torch.empty_strided(tuple(tensor.shape), tuple(stride), dtype=tensor.dtype, device=tensor.device)
+        fake = torch.empty_strided(shape, stride, dtype=tensor.dtype, device=device)
     assert isinstance(fake, FakeTensor)
     return fake
 
@@ -106,6 +114,8 @@ def _fill(gm: fx.GraphModule, known: dict[fx.Node, Any], mode: FakeTensorMode) -
 
 
 def _fake_tree(value: Any, mode: FakeTensorMode, name: str) -> Any:
+    if isinstance(value, torch.Tensor):
+        return fake_like(value, mode, name)
     return pytree.tree_map_only(torch.Tensor, lambda tensor: fake_like(tensor, mode, name), value)
 
 

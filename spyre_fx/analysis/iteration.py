@@ -11,6 +11,7 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -73,11 +74,11 @@ class OpCall:
     kwargs: dict[str, Any]
     out: Any
 
-    @property
+    @cached_property
     def operands(self) -> tuple[torch.Tensor, ...]:
         return tensors((self.args, self.kwargs))
 
-    @property
+    @cached_property
     def results(self) -> tuple[torch.Tensor, ...]:
         return tensors(self.out)
 
@@ -96,6 +97,8 @@ class OpCall:
 
 def tensors(tree: Any) -> tuple[torch.Tensor, ...]:
     """The tensors of a nested structure, in the order of its leaves."""
+    if isinstance(tree, torch.Tensor):
+        return (tree,)
     return tuple(leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor))
 
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from spyre_fx.analysis.iteration import IterationSpace, tensors
 from spyre_fx.analysis.iteration_space import space_of
@@ -55,8 +54,9 @@ class Dataflow:
     def operands(self, node: fx.Node) -> tuple[fx.Node, ...]:
         """The tensor-valued nodes among the arguments, in the order of the operands of ``iteration_space(node)``."""
         if node not in self._operands:
-            leaves = pytree.tree_leaves((node.args, node.kwargs))
-            self._operands[node] = tuple(leaf for leaf in leaves if isinstance(leaf, fx.Node) and is_tensor(leaf))
+            leaves: list[fx.Node] = []
+            fx.node.map_arg((node.args, node.kwargs), leaves.append)
+            self._operands[node] = tuple(filter(is_tensor, leaves))
         return self._operands[node]
 
     def reads(self, node: fx.Node) -> tuple[Value, ...]:

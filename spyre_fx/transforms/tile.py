@@ -50,7 +50,7 @@ def tile(
     ['x_1', 'y_1', 'loop_0', 'output']
     """
     # 1. A copy of our own, with all shapes known under one fake mode.
-    copied = ensure_fake(gm)
+    copied = ensure_fake(gm, compiled=False)
     nodes = dict(zip(gm.graph.nodes, copied.graph.nodes, strict=True))
     flow = Dataflow()
     # 2. Every form of group becomes a tree of levels, one axis per level.
