@@ -142,7 +142,7 @@ class Builder:
         exactly, else in float32, as eager has it in the registers.
         """
         tensors = [operand for operand in operands if not isinstance(operand, (int, float))]
-        shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+        shape = broadcast(*(tensor.shape for tensor in tensors))
         computed = tensors[-1].dtype
         inputs = [
             self.scalar(operand, scalar_dtype(operand, computed)).expand(shape)
@@ -167,7 +167,7 @@ class Builder:
         """``[..., M, K] @ [..., K, N]``, leading dims broadcast."""
         a = self._spread_out(self.access(x), [len(x.shape) - 1])
         b = self._spread_out(self.access(y), [len(y.shape) - 2])
-        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        batch = broadcast(a.shape[:-2], b.shape[:-2])
         if a.shape[-1] == 1:
             full = (*batch, a.shape[-2], b.shape[-1])
             return self.pointwise("mul", [a.expand(full), b.expand(full)], dtype)
@@ -284,6 +284,13 @@ class Builder:
         found = resolve(value, self.aliases)
         assert found is not None, "aliases are checked when they are made"
         return found
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that shapes are broadcast to."""
+    rank = max(len(shape) for shape in shapes)
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return tuple(max(sizes) for sizes in zip(*padded, strict=True))
 
 
 def scalar_dtype(number: Number, dtype: torch.dtype) -> torch.dtype:

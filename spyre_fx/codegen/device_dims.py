@@ -39,7 +39,7 @@ def _parts_of(kernel: Kernel, operand: Operand, layout: Layout, dim: int, size: 
     stick = dim == layout.stick_dim
     unit = layout.lanes if stick else 1
     digits = operand.along(dim)
-    fine = [digit for digit in digits if digit.step == 1][-1:]
+    fine = sorted((digit for digit in digits if digit.step == 1), key=lambda digit: digit.extent)[-1:]
     parts: list[Part] = []
     rest, offset = size, operand.offset[dim] // unit
     for digit in digits:
@@ -51,7 +51,7 @@ def _parts_of(kernel: Kernel, operand: Operand, layout: Layout, dim: int, size: 
         parts.append(Part(rest // step, offset // step, digit.axis, dim))
         rest, offset = step, offset % step
     if fine:
-        parts.append(Part(rest, offset, fine[0].axis, dim, sticks=stick))
+        parts.append(Part(rest, offset, fine[0].axis, dim, sticks=stick and fine[0].extent > 1))
     elif rest > 1 or not parts:
         parts.append(Part(rest, offset, None, dim))
     for part in parts:

@@ -201,7 +201,7 @@ def _widest(kernel: Kernel, layouts: Layouts, splits: Splits, limit: int) -> tup
         reach: dict[int, int] = {}
         for digit in operand.digits:
             unit = layout.lanes if digit.dim == layout.stick_dim else 1
-            per_core = -(-kernel.axes[digit.axis].extent // splits[digit.axis])
+            per_core = -(-digit.extent // splits[digit.axis])
             steps = per_core * digit.step // unit
             reach[digit.axis] = steps * strides[digit.dim] * word_bytes(layout.data_format)
         if sum(reach.values()) > limit:
@@ -250,7 +250,7 @@ def ownership(kernel: Kernel, operand: Operand, splits: Splits) -> Mapping[tuple
     cores = math.prod(splits)
     per_core = [slices_of(kernel, splits, core) for core in range(cores)]
     return {
-        (digit.dim, digit.step, kernel.axes[digit.axis].extent, splits[digit.axis]): tuple(
+        (digit.dim, digit.step, digit.extent, splits[digit.axis]): tuple(
             slices[digit.axis] for slices in per_core
         )
         for digit in operand.digits

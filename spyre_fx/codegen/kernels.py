@@ -26,11 +26,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Digit:
-    """``index along buffer dim += step * axis``."""
+    """``index along buffer dim += step * axis``, for an axis of ``extent``."""
 
     axis: int
     dim: int
     step: int
+    extent: int
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def kernel_of(operation: Operation, aliases: Mapping[Buffer, Access]) -> Kernel 
             if extent == 1 and not longer and not levels:
                 continue
             for position in shown:
-                digits[position].append(Digit(len(axes), terms[position][0].dim, terms[position][0].step))
+                digits[position].append(Digit(len(axes), terms[position][0].dim, terms[position][0].step, extent))
             axes.append(Axis(extent, dim >= operation.kept, levels))
     operands = [
         Operand(access.buffer, access.offset, tuple(own), access.advance)

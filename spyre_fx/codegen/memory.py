@@ -20,6 +20,7 @@ from spyre_fx.codegen.layout import round_up
 from spyre_fx.codegen.restickify import RESTICKIFY
 from spyre_fx.codegen.sticks import Layouts
 from spyre_fx.codegen.terms import Loop
+from spyre_fx.codegen.tree import HostCall
 from spyre_fx.errors.lowering import HBM_FULL, SEGMENT
 from spyre_fx.target import Target
 
@@ -33,6 +34,8 @@ class Use:
     position: int
     path: tuple[Loop, ...]
     writes: bool
+    program: int
+    """Number of the device program: host calls stand between."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +98,10 @@ def _uses(items: list[Item]) -> tuple[dict[Buffer, list[Use]], dict[Loop, tuple[
     """Uses of every buffer in program order, and the positions of each loop's body."""
     uses: dict[Buffer, list[Use]] = defaultdict(list)
     spans: dict[Loop, tuple[int, int]] = {}
-    count = 0
+    count = program = 0
 
     def visit(block: list[Item], path: tuple[Loop, ...]) -> None:
-        nonlocal count
+        nonlocal count, program
         for item in block:
             match item:
                 case KernelLoop(loop=loop, body=body):
@@ -107,9 +110,11 @@ def _uses(items: list[Item]) -> tuple[dict[Buffer, list[Use]], dict[Loop, tuple[
                     spans[loop] = (start, count - 1)
                 case Kernel():
                     for operand in item.inputs:
-                        uses[operand.buffer].append(Use(item, operand, count, path, writes=False))
-                    uses[item.output.buffer].append(Use(item, item.output, count, path, writes=True))
+                        uses[operand.buffer].append(Use(item, operand, count, path, False, program))
+                    uses[item.output.buffer].append(Use(item, item.output, count, path, True, program))
                     count += 1
+                case HostCall():
+                    program += 1
 
     visit(items, ())
     return uses, spans
@@ -131,10 +136,13 @@ def life_of(uses: list[Use], spans: Mapping[Loop, tuple[int, int]]) -> Life:
 
 
 def may_stay(uses: list[Use], splits: Mapping[Kernel, Splits]) -> bool:
-    """Whether each core finds in its own LX what it reads: all of the buffer is written and read in equal slices."""
+    """Whether each core finds in its own LX what it reads: all of the buffer is written and read in equal slices.
+
+    Nothing is expected to be there from one program to the next.
+    """
     if not any(use.writes for use in uses) or all(use.writes for use in uses):
         return False
-    if any(use.kernel.op == RESTICKIFY for use in uses):
+    if any(use.kernel.op == RESTICKIFY or use.program != uses[0].program for use in uses):
         return False
     first = uses[0]
     owned = ownership(first.kernel, first.operand, splits[first.kernel])

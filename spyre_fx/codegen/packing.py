@@ -88,7 +88,10 @@ def _on_fused(kernel: Kernel, fused: Mapping[Buffer, tuple[Buffer, dict[int, tup
                 found[places[dim][0]] += step * places[dim][1]
             return tuple(found)
 
-        digits = tuple(Digit(d.axis, places[d.dim][0], d.step * places[d.dim][1]) for d in operand.digits)
+        digits = tuple(
+            replace(digit, dim=places[digit.dim][0], step=digit.step * places[digit.dim][1])
+            for digit in operand.digits
+        )
         advance = tuple((loop, moved(steps)) for loop, steps in operand.advance)
         return Operand(buffer, moved(operand.offset), digits, advance)
 
@@ -134,9 +137,10 @@ def _copy(builder: Builder, kernel: Kernel, operand: Operand) -> tuple[Kernel, O
     total = 1
     digits: list[Digit] = []
     for axis in reversed(reduced):
-        digits.append(Digit(axis, len(kept), total))
-        total *= kernel.axes[axis].extent
-    digits += [Digit(axis, dim, 1) for dim, axis in enumerate(kept)]
+        extent = kernel.axes[axis].extent
+        digits.append(Digit(axis, len(kept), total, extent))
+        total *= extent
+    digits += [Digit(axis, dim, 1, kernel.axes[axis].extent) for dim, axis in enumerate(kept)]
     shape = (*(kernel.axes[axis].extent for axis in kept), total)
     made = Buffer(builder.unique(operand.buffer.name), shape, operand.buffer.dtype)
     target = Operand(made, (0,) * len(shape), tuple(digits))
@@ -160,7 +164,7 @@ def _merged(kernel: Kernel) -> Kernel:
 
     def over(operand: Operand) -> Operand:
         digits = tuple(
-            replace(digit, axis=first) if digit.axis == last else digit
+            replace(digit, axis=first, extent=extent) if digit.axis == last else digit
             for digit in operand.digits
             if digit.axis not in reduced[:-1]
         )

@@ -81,7 +81,7 @@ class Padder:
             before += self._make_room(operand, rows)
         rows = self._rows(kernel.output, padded)
         if rows:
-            if not _whole(kernel, kernel.output, rows):
+            if not _whole(kernel.output, rows):
                 target = kernel.output
                 copy, operand = self._copied(kernel, target)
                 kernel = replace(kernel, output=operand)
@@ -93,10 +93,8 @@ class Padder:
     def _splits(self, kernel: Kernel, operand: Operand) -> bool:
         """Whether the device dims of a tensor split as the op indexes them, if need be with more room."""
         buffer = operand.buffer
-        if device_parts(kernel, operand, self.layouts[buffer]) is not None:
-            return True
         if buffer.role not in ("internal", "constant", "parameter"):
-            return False
+            return device_parts(kernel, operand, self.layouts[buffer]) is not None
         sizes = list(buffer.shape)
         multiples: dict[int, int] = {}
         for dim in range(len(sizes)):
@@ -168,7 +166,7 @@ class Padder:
         sizes = [self._room[buffer].get(other, size) for other, size in enumerate(buffer.shape)]
         sizes[dim] = end - start
         offset = tuple(start if other == dim else 0 for other in range(len(sizes)))
-        digits = tuple(Digit(axis, axis, 1) for axis in range(len(sizes)))
+        digits = tuple(Digit(axis, axis, 1, size) for axis, size in enumerate(sizes))
         axes = tuple(Axis(size, False, frozenset()) for size in sizes)
         source = Operand(zero, (), ())
         return Kernel("identity", OpKind.POINTWISE, axes, (source,), Operand(buffer, offset, digits), {}, "padding")
@@ -179,8 +177,8 @@ class Padder:
         Args:
             merged: axes that run over consecutive elements of a dim share one dim of the copy.
         """
-        groups = _groups(kernel, operand) if merged else [(digit,) for digit in sorted(operand.digits, key=_axis)]
-        sizes = [math.prod(kernel.axes[digit.axis].extent for digit in group) for group in groups]
+        groups = _groups(operand) if merged else [(digit,) for digit in sorted(operand.digits, key=_axis)]
+        sizes = [math.prod(digit.extent for digit in group) for group in groups]
         levels = [frozenset().union(*(kernel.axes[digit.axis].levels for digit in group)) for group in groups]
         entries = tuple(Axis(size, False, own) for size, own in zip(sizes, levels, strict=True))
         shape, dims = tuple(sizes), range(len(sizes))
@@ -189,13 +187,15 @@ class Padder:
         lane = lane_of(operand, self.layouts[operand.buffer])
         stick = [dim for dim, group in enumerate(groups) if group[-1].axis == lane]
         self.layouts[made] = layout_for(made, stick[0] if stick else SPARSE)
-        source = replace(operand, digits=tuple(replace(group[-1], axis=dim) for dim, group in enumerate(groups)))
+        source = replace(operand, digits=tuple(
+            replace(group[-1], axis=dim, extent=shape[dim]) for dim, group in enumerate(groups)
+        ))
         origin = (0,) * len(sizes)
-        target = Operand(made, origin, tuple(Digit(dim, dim, 1) for dim in dims))
+        target = Operand(made, origin, tuple(Digit(dim, dim, 1, size) for dim, size in enumerate(shape)))
         copy = Kernel("identity", OpKind.POINTWISE, entries, (source,), target, {}, kernel.origin)
         digits: list[Digit] = []
         for dim, group in enumerate(groups):
-            digits += [Digit(digit.axis, dim, digit.step // group[-1].step) for digit in group]
+            digits += [replace(digit, dim=dim, step=digit.step // group[-1].step) for digit in group]
         return copy, Operand(made, origin, tuple(digits))
 
 
@@ -203,13 +203,13 @@ def _axis(digit: Digit) -> int:
     return digit.axis
 
 
-def _groups(kernel: Kernel, operand: Operand) -> list[tuple[Digit, ...]]:
+def _groups(operand: Operand) -> list[tuple[Digit, ...]]:
     """The digits of a tensor, those together that run over evenly spaced elements of one dim."""
     groups: list[tuple[Digit, ...]] = []
     for dim in range(len(operand.buffer.shape)):
         run: tuple[Digit, ...] = ()
         for digit in operand.along(dim):
-            if run and run[-1].step != digit.step * kernel.axes[digit.axis].extent:
+            if run and run[-1].step != digit.step * digit.extent:
                 groups.append(run)
                 run = ()
             run = (*run, digit)
@@ -222,12 +222,12 @@ def _simple(operand: Operand, rows: Iterable[int]) -> bool:
     return all(len(operand.along(dim)) == 1 and operand.along(dim)[0].step == 1 for dim in rows)
 
 
-def _whole(kernel: Kernel, operand: Operand, rows: dict[int, int]) -> bool:
+def _whole(operand: Operand, rows: dict[int, int]) -> bool:
     """Whether all rows of our own buffer are written, so that nothing of value stands behind them."""
     if operand.buffer.role != "internal" or not _simple(operand, rows):
         return False
     return all(
-        kernel.axes[operand.along(dim)[0].axis].extent == operand.buffer.shape[dim]
+        operand.along(dim)[0].extent == operand.buffer.shape[dim]
         and not any(steps[dim] for _, steps in operand.advance)
         for dim in rows
     )

@@ -31,7 +31,7 @@ def rebase(builder: Builder, items: list[Item], fixed: Mapping[Buffer, Layout]) 
                 copies.setdefault(operand.buffer, _like(builder, operand.buffer))
     if not copies:
         return items
-    given = {buffer for buffer in copies if buffer.role != "output"}
+    given = copies.keys() - {kernel.output.buffer for kernel, _ in nested(items)}
 
     def over(kernel: Kernel) -> Kernel:
         def changed(operand: Operand) -> Operand:
@@ -56,7 +56,7 @@ def _begins_inside(kernel: Kernel, operand: Operand, layout: Layout) -> bool:
     dim = layout.stick_dim
     if dim < 0 or any(steps[dim] % layout.lanes for _, steps in operand.advance):
         return False
-    written = operand is kernel.output and not ends_well(kernel, operand, dim, layout.lanes)
+    written = operand is kernel.output and not ends_well(operand, dim, layout.lanes)
     moved = any(steps[dim] for _, steps in operand.advance)
     return lane_of(operand, layout) is None or (written and not moved)
 
@@ -68,7 +68,7 @@ def _like(builder: Builder, buffer: Buffer) -> Buffer:
 def _whole_copy(source: Buffer, target: Buffer) -> Kernel:
     dims = [dim for dim, size in enumerate(source.shape) if size > 1]
     axes = tuple(Axis(source.shape[dim], False, NO_LOOPS) for dim in dims)
-    digits = tuple(Digit(axis, dim, 1) for axis, dim in enumerate(dims))
+    digits = tuple(Digit(axis, dim, 1, source.shape[dim]) for axis, dim in enumerate(dims))
     origin = (0,) * len(source.shape)
     one, other = Operand(source, origin, digits), Operand(target, origin, digits)
     return Kernel("identity", OpKind.POINTWISE, axes, (one,), other, {}, f"repacked {source.name}")

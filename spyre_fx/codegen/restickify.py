@@ -117,7 +117,7 @@ class Restickifier:
             buffer,
             operand.offset,
             operand.advance,
-            tuple((digit.dim, digit.step, kernel.axes[digit.axis].extent) for digit in operand.digits),
+            tuple((digit.dim, digit.step, digit.extent) for digit in operand.digits),
             [digit.axis for digit in operand.digits].index(wanted) if wanted != SPARSE else SPARSE,
         )
         shared = len(self._hoist.writers[buffer]) <= 1
@@ -158,7 +158,8 @@ class Restickifier:
         stick = SPARSE if wanted == SPARSE else axes.index(wanted)
         adjacent = [axes.index(axis) for axis in beside if axis in axes]
         self.layouts[made] = layout_for(made, stick, adjacent if len(adjacent) > 1 else ())
-        return Operand(made, (0,) * len(axes), tuple(Digit(axis, dim, 1) for dim, axis in enumerate(axes)))
+        digits = tuple(Digit(axis, dim, 1, made.shape[dim]) for dim, axis in enumerate(axes))
+        return Operand(made, (0,) * len(axes), digits)
 
     def _impossible(self, kernel: Kernel) -> Exception:
         """Name the tensor that no stick fits."""
@@ -170,7 +171,7 @@ class Restickifier:
             moves = [operand.offset[dim], *(steps[dim] for _, steps in operand.advance)]
             moves += [digit.step for digit in operand.along(dim) if digit.step != 1]
             if operand is kernel.output:
-                moves += [kernel.axes[digit.axis].extent for digit in operand.along(dim) if digit.step == 1]
+                moves += [digit.extent for digit in operand.along(dim) if digit.step == 1]
             odd = next((step for step in moves if step % layout.lanes), None)
             if odd is None:
                 continue
@@ -201,7 +202,8 @@ def _move(kernel: Kernel, source: Operand, target: Operand) -> Kernel:
 
 def _renamed(moved: Operand, operand: Operand) -> Operand:
     """A move made for another op, indexed by the axes of this one."""
-    digits = tuple(Digit(digit.axis, dim, 1) for dim, digit in enumerate(sorted(operand.digits, key=lambda d: d.axis)))
+    in_order = sorted(operand.digits, key=lambda digit: digit.axis)
+    digits = tuple(replace(digit, dim=dim, step=1) for dim, digit in enumerate(in_order))
     return replace(moved, digits=digits)
 
 

@@ -133,7 +133,7 @@ def _fits(kernel: Kernel, operand: Operand, dim: int) -> bool:
     lanes = elements_per_stick(operand.buffer.dtype)
     if operand.buffer.role in ("constant", "parameter"):
         return True
-    written = operand is not kernel.output or ends_well(kernel, operand, dim, lanes)
+    written = operand is not kernel.output or ends_well(operand, dim, lanes)
     return written and lane_along(operand, dim, lanes) is not None
 
 

@@ -40,7 +40,7 @@ def lane_of(operand: Operand, layout: Layout) -> int | None:
 
 def lane_along(operand: Operand, dim: int, lanes: int) -> int | None:
     """``lane_of`` for a buffer with buffer dim ``dim`` in its sticks."""
-    digits = operand.along(dim)
+    digits = [digit for digit in operand.along(dim) if digit.extent > 1]
     fine = [digit for digit in digits if digit.step == 1]
     moves = [operand.offset[dim], *(steps[dim] for _, steps in operand.advance)]
     coarse = [digit.step for digit in digits if digit.step != 1]
@@ -128,7 +128,7 @@ class Costs:
         """To have ``axis`` in the lanes of the op and then store its output in ``layout``."""
         operand = kernel.output
         found = lane_of(operand, layout)
-        if found is None or not ends_well(kernel, operand, layout.stick_dim, layout.lanes):
+        if found is None or not ends_well(operand, layout.stick_dim, layout.lanes):
             return math.inf
         spread = kernel.elements(operand) / layout.lanes if axis == SPARSE else 0.0
         if found == axis:
@@ -149,14 +149,16 @@ def _padded(kernel: Kernel, operand: Operand, lanes: Sequence[int], per_stick: i
     return total * copies
 
 
-def ends_well(kernel: Kernel, operand: Operand, dim: int, lanes: int) -> bool:
+def ends_well(operand: Operand, dim: int, lanes: int) -> bool:
     """Whether whole sticks may be written along ``dim``: the window ends with a stick, or where the buffer ends."""
-    fine = [digit for digit in operand.along(dim) if digit.step == 1] if dim >= 0 else []
-    if not fine or kernel.axes[fine[0].axis].extent % lanes == 0:
+    if dim < 0:
+        return True
+    fine = max((digit.extent for digit in operand.along(dim) if digit.step == 1), default=1)
+    if fine % lanes == 0:
         return True
     moves = [steps[dim] for _, steps in operand.advance]
-    alone = len(operand.along(dim)) == 1 and not any(moves)
-    return alone and operand.offset[dim] + kernel.axes[fine[0].axis].extent == operand.buffer.shape[dim]
+    alone = len(operand.along(dim)) <= 1 and not any(moves)
+    return alone and operand.offset[dim] + fine == operand.buffer.shape[dim]
 
 
 def choose(kernel: Kernel, layouts: Mapping[Buffer, Layout], costs: Costs) -> Lanes | None:

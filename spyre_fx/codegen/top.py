@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from spyre_fx.codegen.access import Access, Buffer
 from spyre_fx.codegen.builder import Builder, HostOnly, Known
 from spyre_fx.codegen.kernels import Item, kernels
-from spyre_fx.codegen.layout import has_format
+from spyre_fx.codegen.layout import device_strides, has_format
 from spyre_fx.codegen.loops import deliver
 from spyre_fx.codegen.lowered import Value
 from spyre_fx.codegen.tree import HostCall
@@ -89,26 +89,27 @@ class Top:
         """Let the host run ``node``."""
         if isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags:
             raise RANDOM(op=node.target, node=node)
-        if mutates(node):
-            self._check_mutation(node)
+        if mutates(node) and not self._lasts(node):
+            return HostOnly((), torch.int64)
         target = gm.get_submodule(str(node.target)) if node.op == "call_module" else node.target
         return self._call(node, target, node.meta["val"])
 
-    def _check_mutation(self, node: fx.Node) -> None:
-        """What is written into must not be wanted afterwards: the device has a copy of its own."""
+    def _lasts(self, node: fx.Node) -> bool:
+        """Whether what ``node`` writes into is the user's; else nobody may read it and the op is dropped.
+
+        What is written into must not be wanted afterwards: the device has a copy of its own.
+        """
+        assert isinstance(node.target, torch._ops.OpOverload)
         kinds = [entry.alias_info for entry in node.target._schema.arguments]
         written = [arg for arg, kind in zip(node.args, kinds, strict=False) if kind is not None and kind.is_write]
-        aliases = {arg for arg in written if isinstance(arg, fx.Node)}
-        before = True
-        for other in self.gm.graph.nodes:
-            before = before and other is not node
-            if other.op == "output" or other is node:
-                continue
-            if aliases.intersection(other.all_input_nodes):
-                if not before:
-                    raise MUTATION(name=other.name, node=node)
-                if self._is_host_view(other):
-                    aliases.add(other)
+        bases = {_base(arg) for arg in written if isinstance(arg, fx.Node)}
+        lasts = all(base.op in ("placeholder", "get_attr") for base in bases)
+        nodes = list(self.gm.graph.nodes)
+        for other in nodes[nodes.index(node) + 1 :]:
+            reads = any(_base(argument) in bases or argument is node for argument in other.all_input_nodes)
+            if reads and not (lasts and other.op == "output"):
+                raise MUTATION(name=other.name, node=node)
+        return lasts
 
     def _call(self, node: fx.Node, target: Any, val: Any) -> Any:
         reads: list[Buffer] = []
@@ -174,13 +175,7 @@ class Top:
 
     def _is_host_view(self, node: fx.Node) -> bool:
         """Whether ``node`` is a view of something that the host has."""
-        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
-            return False
-        schema = node.target._schema
-        views = bool(schema.returns) and all(entry.alias_info is not None for entry in schema.returns)
-        if not views or schema.is_mutable or not isinstance(node.meta.get("val"), torch.Tensor):
-            return False
-        return all(self._host_has(argument) for argument in node.all_input_nodes)
+        return _is_view(node) and all(self._host_has(argument) for argument in node.all_input_nodes)
 
     def _host_has(self, node: fx.Node) -> bool:
         value = self._walker.values.get(node)
@@ -201,7 +196,7 @@ class Top:
         if self._is_host_view(leaf):
             return Value(self._host_name(leaf, []))
         made = self.builder.buffer(f"output_{position}", value.shape, value.dtype, "output")
-        self.strides[made] = tuple(leaf.meta["val"].stride())
+        self.strides[made] = _dense(value.shape, tuple(leaf.meta["val"].stride()))
         self.outputs.append(made)
         self.builder.node = leaf
         deliver(self.builder, value, made.whole(), set(self.builder.created))
@@ -209,3 +204,25 @@ class Top:
         return Value(made.name)
 
 
+
+
+def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a result: those of eager, but room for every element where eager repeats some."""
+    repeats = any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True))
+    return device_strides(shape) if repeats else strides
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Whether an op gives a view of its operand."""
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    schema = node.target._schema
+    views = bool(schema.returns) and all(entry.alias_info is not None for entry in schema.returns)
+    return views and not schema.is_mutable and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _base(node: fx.Node) -> fx.Node:
+    """What a chain of views starts from."""
+    while _is_view(node) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from spyre_fx.codegen.builder import FLOATS, Access, Builder, Number, Tensor
+from spyre_fx.codegen.access import Access
+from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
 from spyre_fx.codegen.decompose.table import lowers
 
 aten = torch.ops.aten

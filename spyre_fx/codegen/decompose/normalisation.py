@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from spyre_fx.codegen.builder import FLOATS, Access, Builder, Known, Number, Tensor
+from spyre_fx.codegen.access import Access
+from spyre_fx.codegen.builder import FLOATS, Builder, Known, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast
 from spyre_fx.codegen.decompose.matmul import product
 from spyre_fx.codegen.decompose.reductions import fp32, moments, reduce, scaling
@@ -178,19 +179,23 @@ def flash_attention(
 def attend(
     b: Builder, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: Number | None
 ) -> Access | None:
-    """``softmax(q @ k.T * scale + mask) @ v``."""
+    """``softmax(q @ k.T * scale + mask) @ v``, or None for dtypes that the device lacks."""
+    if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in FLOATS:
+        return None
     rank = len(q.shape)
     flipped = b.access(k).permute((*range(rank - 2), rank - 1, rank - 2))
-    scores = product(b, q, flipped)
-    if scores is None:
-        return None
+    # Scores stay in float32, as in the fused kernel: the exponent of a rounded score would be off by its rounding.
+    scores = b.matmul(q, flipped, fp32)
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = b.pointwise("mul", [scores, float(factor)], scores.dtype)
+    scores = b.pointwise("mul", [scores, float(factor)], fp32)
     if causal:
-        lower = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-        mask = Known(lower)
+        mask = Known(torch.ones(scores.shape[-2:], dtype=torch.bool).tril())
     if mask is not None and mask.dtype == torch.bool:
-        scores = b.pointwise("where3", [mask, scores, b.scalar(-math.inf, scores.dtype)], scores.dtype)
+        scores = b.pointwise("where3", [mask, scores, b.scalar(-math.inf, fp32)], fp32)
     elif mask is not None:
-        scores = b.pointwise("add", [scores, mask], scores.dtype)
-    return product(b, softmax_of(b, scores, rank - 1), v)
+        wide = cast(b, mask, fp32)
+        if wide is None:
+            return None
+        scores = b.pointwise("add", [scores, wide], fp32)
+    weights = cast(b, softmax_of(b, scores, rank - 1), q.dtype)
+    return None if weights is None else product(b, weights, v)

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from spyre_fx.codegen.builder import FLOATS, Access, Builder, Known, Number, Tensor
+from spyre_fx.codegen.access import Access
+from spyre_fx.codegen.builder import FLOATS, Builder, Known, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast, in_fp32
 from spyre_fx.codegen.decompose.table import Rule, lowers
 
@@ -48,8 +49,15 @@ def arithmetic(b: Builder, op: str, operands: Sequence[Operand], *, exact_number
     dtype: torch.dtype = b.out.dtype
     if dtype not in FLOATS:
         return None
-    ready = [_operand(b, operand, dtype, exact_numbers) for operand in operands]
-    return None if any(operand is None for operand in ready) else b.pointwise(op, ready, dtype, **info)
+    ready = _operands(b, operands, dtype, exact_numbers)
+    return None if ready is None else b.pointwise(op, ready, dtype, **info)
+
+
+def _operands(b: Builder, operands: Sequence[Operand], dtype: torch.dtype, exact: bool) -> list[Operand] | None:
+    """The operands in ``dtype``, or None where a cast is lacking."""
+    found = [_operand(b, operand, dtype, exact) for operand in operands]
+    ready = [operand for operand in found if operand is not None]
+    return ready if len(ready) == len(found) else None
 
 
 def _operand(b: Builder, operand: Operand, dtype: torch.dtype, exact: bool) -> Operand | None:
@@ -72,8 +80,8 @@ def _comparison_rule(op: str) -> Rule:
             return b.pointwise(op, [x, y], torch.bool)
         if dtype not in FLOATS:
             return None
-        ready = [_operand(b, operand, dtype, False) for operand in (x, y)]
-        return None if any(operand is None for operand in ready) else b.pointwise(op, ready, torch.bool)
+        ready = _operands(b, (x, y), dtype, False)
+        return None if ready is None else b.pointwise(op, ready, torch.bool)
 
     return compare
 
@@ -98,8 +106,8 @@ def result_dtype(*operands: Operand) -> torch.dtype:
 
 @lowers(aten.gelu.default)
 def gelu(b: Builder, x: Tensor, approximate: str = "none") -> Any:
-    constants = {"constants": {"geluTanh": 1.0}} if approximate == "tanh" else {}
-    return arithmetic(b, "gelufwd", [x], **constants)
+    info: dict[str, Any] = {"constants": {"geluTanh": 1.0}} if approximate == "tanh" else {}
+    return arithmetic(b, "gelufwd", [x], **info)
 
 
 @lowers(aten.softplus.default)
@@ -230,13 +238,11 @@ def _select(b: Builder, condition: Tensor, x: Operand, y: Operand) -> Any:
     dtype = b.out.dtype
     if condition.dtype != torch.bool or dtype not in FLOATS:
         return None
-    ready = [_operand(b, operand, dtype, False) for operand in (x, y)]
-    if any(operand is None for operand in ready):
+    ready = _operands(b, (x, y), dtype, False)
+    if ready is None:
         return None
-    numbers = [
-        b.scalar(operand, dtype) if isinstance(operand, (int, float)) else operand for operand in ready
-    ]
-    return b.pointwise("where3", [condition, *numbers], dtype)
+    tensors = [b.scalar(operand, dtype) if isinstance(operand, (int, float)) else operand for operand in ready]
+    return b.pointwise("where3", [condition, *tensors], dtype)
 
 
 @lowers(aten.logical_and.default, aten.bitwise_and.Tensor)
@@ -288,8 +294,10 @@ def _add_scaled(b: Builder, op: str, x: Tensor, y: Tensor, z: Tensor, value: Num
 @lowers(aten.leaky_relu.default)
 def leaky_relu(b: Builder, x: Tensor, slope: Number = 0.01) -> Any:
     scaled = arithmetic(b, "mul", [x, slope], exact_numbers=True)
-    positive = None if scaled is None else b.pointwise("greaterthan", [x, 0.0], torch.bool)
-    return None if positive is None else b.pointwise("where3", [positive, x, scaled], x.dtype)
+    if scaled is None:
+        return None
+    positive = b.pointwise("greaterthan", [x, 0.0], torch.bool)
+    return b.pointwise("where3", [positive, x, scaled], x.dtype)
 
 
 @lowers(aten.hardswish.default)

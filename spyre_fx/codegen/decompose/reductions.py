@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from spyre_fx.codegen.builder import FLOATS, Access, Builder, Number, Tensor
+from spyre_fx.codegen.access import Access
+from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast, in_fp32
 from spyre_fx.codegen.decompose.table import lowers
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from spyre_fx.codegen.builder import Access, Builder, Known, Number, Tensor
+from spyre_fx.codegen.access import Access
+from spyre_fx.codegen.builder import Builder, Known, Number, Tensor
 from spyre_fx.codegen.decompose.table import lowers
 
 aten = torch.ops.aten
