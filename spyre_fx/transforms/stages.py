@@ -67,7 +67,8 @@ def stages(
         if max(raised.values()) > len(members):
             raise InternalError(f"a running value of {group} waits for its own end")
         least |= raised
-    _sink(members, inside, stage, reduces, order)
+    fixed = {op for ops in together for op in ops}
+    _sink([op for op in members if op not in fixed], inside, stage, reduces, order)
     return stage
 
 
