@@ -299,6 +299,11 @@ def test_inference_mode_and_autocast() -> None:
         got = loop(x, w)
     assert got.dtype == torch.float32
     assert torch.equal(got, want)
+    weight = torch.randn(3, 4, 1)
+    loop = rows(torch.conv1d, (x[:, :, None], weight), [0, None], 0, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = loop(x[:, :, None], weight)
+    torch.testing.assert_close(got, torch.conv1d(x[:, :, None], weight))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ and come from several threads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -31,8 +32,14 @@ def execute(plan: LoopPlan, args: Sequence[Any], result_types: Sequence[TensorTy
     """Run an outermost loop; the results are fresh."""
     results = [torch.empty_strided(k.shape, k.stride, dtype=k.dtype, device=k.device) for k in result_types]
     scratch = torch.empty(plan.scratch, dtype=torch.uint8, device=plan.device)
-    run_loop(_bind(plan, scratch, 0), args, results)
+    with _as_recorded(plan.device.type):
+        run_loop(_bind(plan, scratch, 0), args, results)
     return results
+
+
+def _as_recorded(device: str) -> AbstractContextManager[Any]:
+    """Ops run in the dtypes that the graph was captured with, also where the caller has autocast on."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def run_loop(bound: Bound, args: Sequence[Any], results: Sequence[torch.Tensor]) -> None:

@@ -1,11 +1,11 @@
 """A loop body as straight code that writes into memory it is given.
 
     def body(x, w):                      def code(x, w, out_0, buffer_0):
-        mm = aten.mm(x, w)        ->         aten.mm.out(x, w, out=buffer_0)
-        relu = aten.relu(mm)                 aten.clamp_min.out(buffer_0, 0, out=out_0)
+        mm = aten.mm(x, w)        ->         aten_mm_out(x, w, out=buffer_0)
+        relu = aten.relu(mm)                 aten_clamp_min_out(buffer_0, 0, out=out_0)
         return (relu,)
 
-The code is a graph of its own, printed as Python by torch.fx; the body stays as it is.
+The code is a graph of its own, printed as one Python function; the body stays as it is.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
+from spyre_fx.transforms.executor.codegen import compile_graph
 from spyre_fx.transforms.executor.out_forms import out_form, results_of
 from spyre_fx.transforms.executor.placement import (
     RESHAPES,
@@ -84,12 +85,10 @@ class _Emitter:
         self._copy_results()
         self.code.output(None)
         self._drop_unused()
-        for node in self.code.find_nodes(op="placeholder"):
-            node.target = node.name  # an argument of the body may be called out_0, buffer_0 or loop_0
         self.code.lint()
-        module = fx.GraphModule(self.body, self.code)
+        code, text = compile_graph(self.code, self.body)
         plans = (Child(plan, self.packing.offsets[i]) for plan, i in self.placement.children.values())
-        return Schedule(module.forward, module.code, tuple(self.buffers), tuple(plans), self.packing.nbytes)
+        return Schedule(code, text, tuple(self.buffers), tuple(plans), self.packing.nbytes)
 
     def _buffer(self, value: torch.Tensor, lifetime: int) -> fx.Node:
         buffer = Buffer(self.packing.offsets[lifetime], tuple(value.shape), tuple(value.stride()), value.dtype)
