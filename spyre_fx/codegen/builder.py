@@ -19,24 +19,10 @@ from torch import fx
 from spyre_fx.codegen.access import Access, Buffer, Role
 from spyre_fx.codegen.alias import resolve
 from spyre_fx.codegen.device_ops import OpKind
+from spyre_fx.codegen.known import Known
 from spyre_fx.codegen.terms import NO_LOOPS, Loop, Terms, align, refine
 from spyre_fx.codegen.tree import Operation, Statement
 from spyre_fx.errors.location import source_line
-
-
-@dataclass(frozen=True, eq=False)
-class Known:
-    """A tensor that is known when the graph is lowered."""
-
-    tensor: torch.Tensor
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.tensor.shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.tensor.dtype
 
 
 @dataclass(frozen=True)
@@ -58,6 +44,8 @@ class Builder:
 
     def __init__(self) -> None:
         self.block: list[Statement] = []
+        self.nest: list[Loop] = []
+        """The loops that are open, outermost first."""
         self.aliases: dict[Buffer, Access] = {}
         self.constants: dict[Buffer, torch.Tensor] = {}
         self.created: list[Buffer] = []
@@ -105,8 +93,13 @@ class Builder:
         match value:
             case Access():
                 return value
-            case Known(tensor=tensor):
-                return self._constant(tensor)
+            case Known(tensor=tensor, loops=loops):
+                found: Access | None = self._constant(tensor)
+                for dim, loop in enumerate(loops):
+                    found = None if found is None else found.window(dim, (loop.count,), 0, 0, 1, loop)
+                found = None if found is None else found.reshape(value.shape)
+                assert found is not None, "whole trips are a window of the constant"
+                return found
         raise TypeError(f"{value} has no device form")
 
     def scalar(self, number: Number, dtype: torch.dtype) -> Access:

@@ -1,8 +1,8 @@
 """A ``CountedLoop`` as loops of device ops: tiles become windows of the full buffers.
 
-    loop(x, acc)                        for t in trips:
-      body(x[t], acc) -> (y[t], acc')      y window t  = ops(x window t)
-                                           acc buffer  = ops(x window t, acc buffer)
+loop(x, acc)                        for t in trips:
+  body(x[t], acc) -> (y[t], acc')      y window t  = ops(x window t)
+                                       acc buffer  = ops(x window t, acc buffer)
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from torch import fx
 
 from spyre_fx.codegen.access import Access, Buffer
 from spyre_fx.codegen.alias import compose, place_in, resolve
-from spyre_fx.codegen.builder import Builder, HostOnly, Known
+from spyre_fx.codegen.builder import Builder, HostOnly
 from spyre_fx.codegen.device_ops import OpKind
+from spyre_fx.codegen.known import Known
 from spyre_fx.codegen.terms import Loop, refine
 from spyre_fx.codegen.tree import LoopBlock, Operation, Statement, operations
 from spyre_fx.transforms.loop_structure import LoopStructure
@@ -64,24 +65,29 @@ def _lower_phase(
     outer, first = builder.block, len(builder.created)
     scope: list[Statement] = []
     builder.block = scope
+    builder.nest += [] if loop is None else [loop]
     values = walker.run(module.body(phase), tiles, in_loop=True)
     if values is not None:
         values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
         fresh = set(builder.created[first:])
         _leave(builder, module, phase, loop, values, results, fresh)
     builder.block = outer
+    if loop is not None:
+        builder.nest.pop()
     if values is None:
         return None
     if loop is None:
         outer.extend(scope)
         return list(values)
     outer.append(LoopBlock(loop, scope))
-    return [value.last_trip(loop) if isinstance(value, Access) else value for value in values]
+    return [value.last_trip(loop) if isinstance(value, (Access, Known)) else value for value in values]
 
 
 def _tile(builder: Builder, value: Any, cut: Slice | None, phase: Phase, loop: Loop | None) -> Any:
     if cut is None or not isinstance(value, (Access, Known)):
         return value
+    if isinstance(value, Known):
+        return value.tile(cut, phase.start, phase.tile, loop)
     whole = builder.access(value)
     where = (cut.dim, cut.factors, cut.axis, phase.start, phase.tile, loop)
     found = whole.window(*where)

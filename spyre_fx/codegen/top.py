@@ -14,8 +14,9 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from spyre_fx.codegen.access import Access, Buffer
-from spyre_fx.codegen.builder import Builder, HostOnly, Known
+from spyre_fx.codegen.builder import Builder, HostOnly
 from spyre_fx.codegen.kernels import Item, kernels
+from spyre_fx.codegen.known import Known
 from spyre_fx.codegen.layout import device_strides, has_format
 from spyre_fx.codegen.loops import deliver
 from spyre_fx.codegen.lowered import Value
@@ -202,8 +203,6 @@ class Top:
         deliver(self.builder, value, made.whole(), set(self.builder.created))
         self._named(value, made.name)
         return Value(made.name)
-
-
 
 
 def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:

@@ -13,9 +13,11 @@ from torch.utils import _pytree as pytree
 
 from spyre_fx.codegen import layout
 from spyre_fx.codegen.access import Access, Buffer
-from spyre_fx.codegen.builder import Builder, HostOnly, Known
+from spyre_fx.codegen.builder import Builder, HostOnly
 from spyre_fx.codegen.decompose import device_rule
+from spyre_fx.codegen.known import Known, fold
 from spyre_fx.codegen.loops import lower_loop
+from spyre_fx.codegen.terms import Loop
 from spyre_fx.errors.lowering import EMPTY_TENSOR, NO_CALL, SYMBOLIC_SIZE, UNKNOWN_MODULE
 from spyre_fx.transforms.loop_structure import LoopStructure
 
@@ -105,11 +107,11 @@ class Walker:
             return None
         rule = device_rule(node.target)
         known = any(isinstance(leaf, Known) for leaf in leaves) and not any(isinstance(leaf, Access) for leaf in leaves)
-        if rule is not None and not known:
-            found = rule(self.builder, *args, **kwargs)
-            if found is not None:
-                return found
-        return _folded(node.target, args, kwargs, leaves)
+        folded = _folded(node.target, args, kwargs, leaves, self.builder.nest) if known or rule is None else None
+        if folded is not None or rule is None:
+            return folded
+        found = rule(self.builder, *args, **kwargs)
+        return _folded(node.target, args, kwargs, leaves, self.builder.nest) if found is None else found
 
     def _check(self, node: fx.Node) -> None:
         for value in pytree.tree_leaves(node.meta.get("val")):
@@ -129,14 +131,15 @@ def mutates(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
-def _folded(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]) -> Any:
+def _folded(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any], nest: Sequence[Loop]
+) -> Any:
     """The value of an op without tensor inputs, computed on the host; None if it has any, or draws random numbers."""
     if any(isinstance(leaf, (Access, HostOnly)) for leaf in leaves) or not isinstance(target, torch._ops.OpOverload):
         return None
     if torch.Tag.nondeterministic_seeded in target.tags:
         return None
-    args, kwargs = pytree.tree_map_only(Known, lambda known: known.tensor, (args, kwargs))
     kwargs = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
-    found = target(*args, **kwargs)
-    unknown = [leaf for leaf in pytree.tree_leaves(found) if isinstance(leaf, torch.Tensor) and leaf.numel() == 0]
-    return None if unknown else pytree.tree_map_only(torch.Tensor, Known, found)
+    found = fold(target, args, kwargs, nest)
+    empty = any(isinstance(leaf, Known) and leaf.tensor.numel() == 0 for leaf in pytree.tree_leaves(found))
+    return None if empty else found

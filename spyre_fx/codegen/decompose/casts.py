@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from spyre_fx.codegen.builder import FLOATS, Builder, Known, Tensor
+from spyre_fx.codegen.builder import FLOATS, Builder, Tensor
+from spyre_fx.codegen.known import Known
 
 _CASTS = {
     (torch.float16, torch.float32): "dl16tofp32",
@@ -24,7 +25,7 @@ def cast(b: Builder, x: Tensor, dtype: torch.dtype) -> Tensor | None:
     if x.dtype == dtype:
         return x
     if isinstance(x, Known):
-        return Known(x.tensor.to(dtype))
+        return Known(x.tensor.to(dtype), x.loops)
     if (x.dtype, dtype) in _THROUGH_FP32:
         wide = cast(b, x, torch.float32)
         return None if wide is None else cast(b, wide, dtype)

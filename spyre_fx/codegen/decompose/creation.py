@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from spyre_fx.codegen.builder import Builder, Known, Number, Tensor
+from spyre_fx.codegen.builder import Builder, Number, Tensor
 from spyre_fx.codegen.decompose.table import lowers
+from spyre_fx.codegen.known import Known
 
 aten = torch.ops.aten
 

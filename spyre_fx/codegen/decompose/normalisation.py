@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from spyre_fx.codegen.access import Access
-from spyre_fx.codegen.builder import FLOATS, Builder, Known, Number, Tensor
+from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast
 from spyre_fx.codegen.decompose.matmul import product
 from spyre_fx.codegen.decompose.reductions import fp32, moments, reduce, scaling
 from spyre_fx.codegen.decompose.table import lowers
+from spyre_fx.codegen.known import Known
 
 aten = torch.ops.aten
 

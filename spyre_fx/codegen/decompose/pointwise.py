@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from spyre_fx.codegen.access import Access
-from spyre_fx.codegen.builder import FLOATS, Builder, Known, Number, Tensor
+from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast, in_fp32
 from spyre_fx.codegen.decompose.table import Rule, lowers
+from spyre_fx.codegen.known import Known
 
 aten = torch.ops.aten
 Operand = Tensor | Number
@@ -112,9 +113,7 @@ def gelu(b: Builder, x: Tensor, approximate: str = "none") -> Any:
 
 @lowers(aten.softplus.default)
 def softplus(b: Builder, x: Tensor, beta: float = 1, threshold: float = 20) -> Any:
-    return arithmetic(
-        b, "softplus", [x], constants={"softplusBeta": float(beta), "softplusThresh": float(threshold)}
-    )
+    return arithmetic(b, "softplus", [x], constants={"softplusBeta": float(beta), "softplusThresh": float(threshold)})
 
 
 @lowers(aten.add.Tensor, aten.add.Scalar)

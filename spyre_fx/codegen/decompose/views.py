@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from spyre_fx.codegen.access import Access
-from spyre_fx.codegen.builder import Builder, Known, Number, Tensor
+from spyre_fx.codegen.builder import Builder, Number, Tensor
 from spyre_fx.codegen.decompose.table import lowers
+from spyre_fx.codegen.known import Known
 
 aten = torch.ops.aten
 
@@ -71,7 +72,7 @@ def t(b: Builder, x: Tensor) -> Tensor:
 
 @lowers(aten.expand.default)
 def expand(b: Builder, x: Tensor, shape: Sequence[int], implicit: bool = False) -> Tensor:
-    if isinstance(x, Known):
+    if isinstance(x, Known) and not x.loops:
         return Known(x.tensor.expand(list(shape)))
     return b.access(x).expand(shape)
 
