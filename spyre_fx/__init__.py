@@ -26,6 +26,7 @@ from spyre_fx.transforms.auto import auto_groups
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.groups import LoopGroup
 from spyre_fx.transforms.tile import tile
+from spyre_fx.viz import draw
 
 __all__ = [
     "BudgetExceeded",
@@ -54,6 +55,7 @@ __all__ = [
     "__version__",
     "auto_groups",
     "capture",
+    "draw",
     "iteration_space",
     "lower",
     "plan",

@@ -20,7 +20,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "other": ("#e5e7eb", "other op"),
     "loop": ("#ffffff", "counted loop"),
     "module": ("#fafafa", "module or folded run"),
-    "output": ("#dbeafe", "result"),
+    "output": ("#cffafe", "result"),
     "host": ("#fde68a", "runs on the host"),
     "step": ("#f8fafc", "program"),
 }
@@ -51,6 +51,18 @@ class Box:
     inside: Diagram | None = None
     badge: str = ""
     """A short mark in the corner, such as the number of the loop that the op went to."""
+    nodes: tuple[str, ...] = ()
+    """Names of the graph nodes that it stands for, inner loops included."""
+    detail: str = ""
+    """Longer text that the HTML page shows when the box is clicked."""
+
+    @property
+    def name(self) -> str:
+        """The value's name alone: the title without mark, op and trips."""
+        words = self.title.split(" = ")[0]
+        marks = {value[2] for value in VALUES.values() if value[2]}
+        words = words[2:] if words[:1] in marks else words
+        return words.split(":")[0] if self.kind == "loop" else words
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,7 @@ class Link:
     source: int
     target: int
     label: str = ""
+    """Shape, dtype and bytes of the value, or the address of a buffer."""
     kind: str = "plain"
 
 

@@ -1,17 +1,21 @@
-"""How a long graph becomes a short one: runs of neighbouring nodes, by module, by repetition, or just by length.
+"""How a long graph becomes a short one: runs of neighbouring nodes, by repetition, by module, or just by length.
 
-A run is an interval of the graph's order, so that the graph of runs has no cycles.
+A run is an interval of an order of the graph in which every node follows its operands, so that the graph of runs has no
+cycles.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from torch import fx
+
+from spyre_fx.viz.repeats import Repeat, repeats
+
+_LISTED = 40
 
 
 @dataclass(frozen=True)
@@ -21,35 +25,69 @@ class Run:
     nodes: tuple[fx.Node, ...]
     title: str
     lines: tuple[str, ...] = ()
-    tooltip: str = ""
     level: int = 0
     """How many parts of the module path all of its nodes share."""
+    period: int = 0
+    """Where the nodes are repetitions of each other: how many make one of them; else 0."""
+
+    @property
+    def tooltip(self) -> str:
+        more = len(self.nodes) - _LISTED
+        return "\n".join([*(node.name for node in self.nodes[:_LISTED]), *([f"and {more} more"] if more > 0 else [])])
 
     def split(self, limit: int) -> list[Run]:
-        """The same nodes as finer runs: one module level further down."""
+        """The same nodes as finer runs: one repetition each, or one module level further down."""
         if len(self.nodes) <= limit:
             return [_single(node) for node in self.nodes]
+        if self.period and len(self.nodes) // self.period <= limit:
+            return [_run(self.nodes[i : i + self.period], self.level) for i in range(0, len(self.nodes), self.period)]
         return _fold(self.nodes, limit, self.level + 1)
 
 
-def runs_of(nodes: Sequence[fx.Node], limit: int) -> list[Run]:
-    """At most about ``limit`` runs that cover ``nodes`` in order; each node alone where they are few enough."""
-    if len(nodes) <= limit:
-        return [_single(node) for node in nodes]
-    return _fold(nodes, limit, 1)
+def runs_of(nodes: Sequence[fx.Node], limit: int, fold: bool | None = None) -> list[Run]:
+    """Runs that cover ``nodes``, in order.
+
+    args:
+        nodes: in an order in which each follows its operands.
+        limit: the most runs that there should be; fewer nodes than that stay alone.
+        fold: True folds by module whatever the number of nodes, False never folds.
+    """
+    ordered = _beside_readers(nodes)
+    if fold is False or (fold is None and len(ordered) <= limit):
+        return [_single(node) for node in ordered]
+    return _by_likeness(_by_module(ordered, 1)) if fold else _fold(ordered, limit, 1)
+
+
+def _beside_readers(nodes: Sequence[fx.Node]) -> list[fx.Node]:
+    """The same nodes with each parameter right before the first node that reads it."""
+    moved = {node for node in nodes if node.op == "get_attr" and node.users}
+    ordered: list[fx.Node] = []
+    for node in nodes:
+        if node in moved:
+            continue
+        for operand in node.all_input_nodes:
+            if operand in moved:
+                moved.discard(operand)
+                ordered.append(operand)
+        ordered.append(node)
+    return [*(node for node in nodes if node in moved), *ordered]
 
 
 def _fold(nodes: Sequence[fx.Node], limit: int, level: int) -> list[Run]:
+    """The finest runs that are few enough: nodes, or modules of some depth, with repetitions as one run each."""
     deepest = max((len(module_path(node)) for node in nodes), default=0)
-    best: list[Run] | None = None
-    for depth in range(level, deepest + 1):
-        runs = [_run(list(group), depth) for _, group in groupby(nodes, key=lambda node: _key(node, depth))]
-        if len(runs) > limit:
-            break
-        best = runs
-    if best is None or len(best) == 1:
-        best = _by_length(nodes, limit, level)
-    return _by_repetition(best)
+    finer: list[Callable[[], list[Run]]] = [lambda: [_single(node) for node in nodes]]
+    finer += [lambda depth=depth: _by_module(nodes, depth) for depth in range(deepest, level - 1, -1)]  # type: ignore[misc]
+    for make in finer:
+        runs = _by_repetition(make())
+        if 1 < len(runs) <= limit:
+            return _by_likeness(runs)
+    return _by_likeness(_by_length(nodes, limit, level))
+
+
+def _by_module(nodes: Sequence[fx.Node], depth: int) -> list[Run]:
+    groups = groupby(nodes, key=lambda node: module_path(node)[:depth] if _is_inner(node) else (node.name,))
+    return [_run(list(group), depth) for _, group in groups]
 
 
 def _by_length(nodes: Sequence[fx.Node], limit: int, level: int) -> list[Run]:
@@ -58,15 +96,42 @@ def _by_length(nodes: Sequence[fx.Node], limit: int, level: int) -> list[Run]:
 
 
 def _by_repetition(runs: list[Run]) -> list[Run]:
-    """Mark runs of equal structure with the first of their kind, so that a reader looks at one of them."""
+    """Keep the first of several equal stretches and fold the others into one run."""
+    shortened: list[Run] = []
+    start = 0
+    for found in repeats([_structure(run) for run in runs]):
+        first = found.start + found.period
+        shortened += [*runs[start:first], _repeated(runs[first : found.stop], found)]
+        start = found.stop
+    return [*shortened, *runs[start:]]
+
+
+def _repeated(runs: Sequence[Run], found: Repeat) -> Run:
+    nodes = tuple(node for run in runs for node in run.nodes)
+    period = len(nodes) // (found.count - 1)
+    one, other = (
+        _run(nodes[:period], _shared_level(nodes[:period])),
+        _run(nodes[-period:], _shared_level(nodes[-period:])),
+    )
+    title = one.title if found.count == 2 else f"{one.title.split(' … ')[0]} … {other.title.split(' … ')[-1]}"
+    times = f"{found.count - 1} × the {period} nodes above"
+    return Run(nodes, title, (times,), one.level, period)
+
+
+def _by_likeness(runs: list[Run]) -> list[Run]:
+    """Say of each run that has the ops of an earlier one so, and a reader need look at one of them only."""
     first: dict[tuple[str, ...], str] = {}
     marked = []
     for run in runs:
-        shape = tuple(str(node.target) for node in run.nodes)
-        like = first.setdefault(shape, run.title)
-        lines = run.lines if len(run.nodes) == 1 or like == run.title else (*run.lines, f"same ops as {like}")
-        marked.append(Run(run.nodes, run.title, lines, run.tooltip, run.level))
+        like = first.setdefault(_structure(run), run.title)
+        known = len(run.nodes) > 1 and like != run.title
+        marked.append(Run(run.nodes, run.title, (*run.lines, f"same ops as {like}"), run.level) if known else run)
     return marked
+
+
+def _structure(run: Run) -> tuple[str, ...]:
+    """What makes two runs alike: the ops; of a parameter, only that it is one."""
+    return tuple(str(node.target) if node.op.startswith("call") else node.op for node in run.nodes)
 
 
 def _run(nodes: Sequence[fx.Node], level: int) -> Run:
@@ -77,21 +142,36 @@ def _run(nodes: Sequence[fx.Node], level: int) -> Run:
     summary = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in names.most_common(3))
     shared = path and all(module_path(node)[:level] == path for node in nodes)
     title = ".".join(path) if shared else f"{nodes[0].name} … {nodes[-1].name}"
-    lines = (f"{len(nodes)} nodes", *((summary,) if summary else ()))
-    return Run(tuple(nodes), title, lines, "\n".join(node.name for node in nodes[:40]), level)
+    return Run(tuple(nodes), title, (f"{len(nodes)} nodes", *((summary,) if summary else ())), level)
 
 
 def _single(node: fx.Node) -> Run:
     return Run((node,), node.name)
 
 
-def _key(node: fx.Node, depth: int) -> Any:
-    path = module_path(node)[:depth]
-    return path if node.op.startswith("call") and path else (node.op,)
+def _is_inner(node: fx.Node) -> bool:
+    return bool(module_path(node)) and node.op != "placeholder"
+
+
+def _shared_level(nodes: Sequence[fx.Node]) -> int:
+    """How many parts of the module path all nodes share."""
+    return sum(1 for _ in _shared(nodes))
+
+
+def _shared(nodes: Sequence[fx.Node]) -> Iterator[str]:
+    for parts in zip(*(module_path(node) for node in nodes), strict=False):
+        if len(set(parts)) > 1:
+            return
+        yield parts[0]
 
 
 def module_path(node: fx.Node) -> tuple[str, ...]:
-    """The path of the ``nn.Module`` that the node came from, ``("layers", "3", "mlp")``, or ``()``."""
+    """The path of the ``nn.Module`` that the node came from, ``("layers", "3", "mlp")``, or ``()``.
+
+    A parameter belongs to the module of the first node that reads it.
+    """
+    if node.op == "get_attr" and node.users:
+        return module_path(next(iter(node.users)))
     stack = node.meta.get("nn_module_stack") or {}
     entries = list(stack.values())
     if not entries:

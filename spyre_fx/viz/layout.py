@@ -1,210 +1,168 @@
 """Where everything goes: each level is a flat graph that is laid out alone, innermost first.
 
-Layers by longest path, order within a layer by barycentres, positions by pulling boxes over their neighbours (Sugiyama,
-Tagawa and Toda 1981). A link that spans many layers is drawn as a named tag at its end, so that time and size stay
-linear in the number of boxes.
+Links bend only in the gaps between rows and run straight down through rows, in a slot of their own, so that none
+crosses a box. One that spans many rows is drawn as a named tag at its end instead: time and size stay linear.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from spyre_fx.viz.diagram import Box, Diagram, Link
+from spyre_fx.viz.layers import layers
+from spyre_fx.viz.rows import GAP_BEND, Chain, Item, Rows, place
 
-CHAR, LINE, PAD, GAP_X, GAP_Y = 6.7, 15.0, 9.0, 26.0, 40.0
+CHAR, LINE, PAD, GAP_Y = 6.7, 15.0, 9.0, 30.0
 FRAME = 14.0
 MAX_SPAN = 5
-SWEEPS = 4
+MAX_TAGS = 4
+_PORT = 12.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Placed:
-    """A box with its rectangle, relative to the frame it stands in."""
+    """A box with its rectangle, relative to the frame that it stands in."""
 
     box: Box
-    width: float
+    item: Item
     height: float
-    x: float = 0.0
     y: float = 0.0
     inside: Layout | None = None
-    tags: list[Link] = field(default_factory=list)
-    """Values that come from far above, shown by name."""
+    tags: list[str] = field(default_factory=list)
+    """Values that come from far above, by name."""
 
     @property
-    def centre(self) -> float:
-        return self.x + self.width / 2
+    def x(self) -> float:
+        return self.item.x
+
+    @property
+    def width(self) -> float:
+        return self.item.width
+
+
+@dataclass(frozen=True)
+class Route:
+    """A drawn link: where it passes the rows from that of its source to that of its target, one x for each."""
+
+    link: Link
+    first_row: int
+    xs: tuple[float, ...]
 
 
 @dataclass
 class Layout:
-    """A placed diagram; ``routes`` holds, for each drawn link, the points that its curve passes."""
+    """A placed diagram: the boxes in its order, top and height of each row, the links."""
 
     width: float
     height: float
     boxes: list[Placed]
-    routes: list[tuple[Link, list[tuple[float, float]]]]
+    rows: list[tuple[float, float]]
+    routes: list[Route]
+
+    def points(self, route: Route) -> list[tuple[float, float]]:
+        """Start and end, with the bottom and top of each row between: pairs of ends of curves, all in gaps."""
+        source = self.boxes[route.link.source]
+        points = [(route.xs[0], source.y + source.height)]
+        for step, x in enumerate(route.xs):
+            top, height = self.rows[route.first_row + step]
+            if step:
+                points.append((x, top))
+            if step < len(route.xs) - 1:
+                points.append((x, top + height))
+        return points
 
 
 def text_lines(box: Box) -> list[str]:
     return [box.title, *box.lines]
 
 
+def head_height(placed: Placed) -> float:
+    """The height of a box's own text: where its inside begins."""
+    return LINE * (len(text_lines(placed.box)) + len(placed.tags)) + PAD
+
+
 def lay_out(diagram: Diagram) -> Layout:
     """Place ``diagram`` and all that is inside its boxes. Time is linear in boxes and links."""
-    placed = [_measure(box) for box in diagram.boxes]
-    layer = _layers(diagram, len(placed))
-    near: list[Link] = []
+    layer, hangs = layers(diagram)
+    placed = [_measure(box, row, main) for box, row, main in zip(diagram.boxes, layer, hangs, strict=True)]
+    near = []
     for link in diagram.links:
         if layer[link.target] - layer[link.source] <= MAX_SPAN:
             near.append(link)
         else:
-            placed[link.target].tags.append(link)
-    for item in placed:
-        item.height += LINE * len(item.tags)
-        item.width = max([item.width, *(CHAR * len(tag_text(tag, diagram)) + 2 * PAD for tag in item.tags)])
-    rows = _Rows(placed, layer)
-    chains = [rows.chain(link.source, link.target) for link in near]
-    rows.order(chains)
-    rows.align(chains)
-    height = rows.stack()
-    routes = [(link, rows.route(chain)) for link, chain in zip(near, chains, strict=True)]
-    width = max((item.x + item.width for item in placed), default=0.0)
-    width = max([width, *(x for _, points in routes for x, _ in points)])
-    return Layout(width, height, placed, routes)
+            placed[link.target].tags.append(diagram.boxes[link.source].name)
+    for one in placed:
+        _add_tags(one)
+    rows = Rows.of([one.item for one in placed])
+    chains = [rows.connect(placed[link.source].item, placed[link.target].item) for link in near]
+    rows.arrange()
+    tops = _stack(placed, layer, len(rows.rows))
+    ends = _ports(chains)
+    routes = [
+        Route(link, chain[0].row, (_start(placed[link.source], chain), *(i.centre for i in chain[1:-1]), end))
+        for link, chain, end in zip(near, chains, ends, strict=True)
+    ]
+    width = max((item.x + item.width for row in rows.rows for item in row), default=0.0)
+    height = tops[-1][0] + tops[-1][1] if tops else 0.0
+    return Layout(width, height, placed, tops, routes)
 
 
-def tag_text(link: Link, diagram: Diagram) -> str:
-    return f"← {diagram.boxes[link.source].title}"
-
-
-def _measure(box: Box) -> Placed:
+def _measure(box: Box, row: int, main: bool) -> Placed:
+    """A box with its size. What the graph does to its inputs runs straight down; parameters stand beside it."""
     lines = text_lines(box)
-    width = max(CHAR * len(line) for line in lines) + 2 * PAD + (16 if box.badge else 0)
+    width = max(CHAR * len(line) for line in lines) + 2 * PAD + (18 if box.badge else 0)
     height = LINE * len(lines) + PAD
+    weight = 1.0 if main and box.kind != "input" else 0.004
     if box.inside is None:
-        return Placed(box, width, height)
+        return Placed(box, Item(row, width, weight, is_bend=False), height)
     inside = lay_out(box.inside)
-    return Placed(box, max(width, inside.width + 2 * FRAME), height + inside.height + FRAME, inside=inside)
+    item = Item(row, max(width, inside.width + 2 * FRAME), weight, is_bend=False)
+    return Placed(box, item, height + inside.height + FRAME, inside=inside)
 
 
-def _layers(diagram: Diagram, count: int) -> list[int]:
-    """Longest path from the top; a box without producers stands right above its first reader."""
-    layer = [0] * count
-    readers: dict[int, list[int]] = defaultdict(list)
-    has_producer = [False] * count
-    for link in diagram.links:
-        readers[link.source].append(link.target)
-        has_producer[link.target] = True
-    for source in range(count):
-        for target in readers[source]:
-            layer[target] = max(layer[target], layer[source] + 1)
-    for source in range(count):
-        if not has_producer[source] and readers[source]:
-            layer[source] = min(layer[target] for target in readers[source]) - 1
-    return layer
+def _add_tags(placed: Placed) -> None:
+    tags = list(dict.fromkeys(placed.tags))
+    more = len(tags) - MAX_TAGS
+    placed.tags = [f"← {tag}" for tag in tags[:MAX_TAGS]] + ([f"← {more} more"] if more > 0 else [])
+    placed.height += LINE * len(placed.tags)
+    placed.item.width = max([placed.item.width, *(CHAR * len(tag) + 2 * PAD for tag in placed.tags)])
 
 
-@dataclass
-class _Bend:
-    """The place where a link passes a layer between its ends."""
-
-    layer: int
-    x: float = 0.0
-    width: float = 8.0
-    y: float = 0.0
-    height: float = 0.0
-
-    @property
-    def centre(self) -> float:
-        return self.x + self.width / 2
-
-
-class _Rows:
-    """The layers of one diagram, with boxes and bends in them."""
-
-    def __init__(self, boxes: list[Placed], layer: list[int]) -> None:
-        self.boxes, self.layer = boxes, layer
-        self.rows: list[list[Placed | _Bend]] = [[] for _ in range(max(layer, default=-1) + 1)]
-        for box, row in zip(boxes, layer, strict=True):
-            self.rows[row].append(box)
-
-    def chain(self, source: int, target: int) -> list[Placed | _Bend]:
-        bends = [_Bend(row) for row in range(self.layer[source] + 1, self.layer[target])]
-        for bend in bends:
-            self.rows[bend.layer].append(bend)
-        return [self.boxes[source], *bends, self.boxes[target]]
-
-    def order(self, chains: list[list[Placed | _Bend]]) -> None:
-        above, below = _neighbours(chains)
-        for sweep in range(SWEEPS):
-            side = above if sweep % 2 == 0 else below
-            rows = self.rows if sweep % 2 == 0 else reversed(self.rows)
-            place = {id(item): float(slot) for row in self.rows for slot, item in enumerate(row)}
-            for row in rows:
-                keys = {id(item): _mean([place[id(n)] for n in side[id(item)]], place[id(item)]) for item in row}
-                row.sort(key=lambda item: keys[id(item)])
-                place.update({id(item): float(slot) for slot, item in enumerate(row)})
-
-    def align(self, chains: list[list[Placed | _Bend]]) -> None:
-        above, below = _neighbours(chains)
-        for row in self.rows:
-            _spread(row, [0.0] * len(row))
-        for sweep in range(SWEEPS):
-            side = above if sweep % 2 == 0 else below
-            for row in self.rows if sweep % 2 == 0 else reversed(self.rows):
-                wishes = [_mean([n.centre for n in side[id(item)]], item.centre) - item.width / 2 for item in row]
-                _spread(row, wishes)
-        left = min((item.x for row in self.rows for item in row), default=0.0)
-        for row in self.rows:
-            for item in row:
-                item.x -= left
-
-    def stack(self) -> float:
-        y = 0.0
-        for row in self.rows:
-            height = max((item.height for item in row), default=0.0)
-            for item in row:
-                item.y = y if isinstance(item, Placed) else y + height / 2
-            y += height + GAP_Y
-        return max(y - GAP_Y, 0.0)
-
-    def route(self, chain: list[Placed | _Bend]) -> list[tuple[float, float]]:
-        first, *bends, last = chain
-        return [
-            (first.centre, first.y + first.height),
-            *((bend.centre, bend.y) for bend in bends),
-            (last.centre, last.y),
-        ]
+def _stack(placed: list[Placed], layer: list[int], count: int) -> list[tuple[float, float]]:
+    """Top and height of each row; boxes stand at the top of theirs."""
+    heights = [0.0] * count
+    for one, row in zip(placed, layer, strict=True):
+        heights[row] = max(heights[row], one.height)
+    rows, top = [], 0.0
+    for height in heights:
+        rows.append((top, height))
+        top += height + GAP_Y
+    for one, row in zip(placed, layer, strict=True):
+        one.y = rows[row][0]
+    return rows
 
 
-_Neighbours = dict[int, list["Placed | _Bend"]]
+def _start(source: Placed, chain: Chain) -> float:
+    """Where a link leaves its source: in the middle of a box, and of a frame right above where it goes."""
+    if source.inside is None:
+        return source.item.centre
+    return min(max(chain[1].centre, source.x + _PORT), source.x + source.width - _PORT)
 
 
-def _neighbours(chains: list[list[Placed | _Bend]]) -> tuple[_Neighbours, _Neighbours]:
-    above: _Neighbours = defaultdict(list)
-    below: _Neighbours = defaultdict(list)
-    for chain in chains:
-        for upper, lower in pairwise(chain):
-            above[id(lower)].append(upper)
-            below[id(upper)].append(lower)
-    return above, below
-
-
-def _mean(values: list[float], default: float) -> float:
-    return sum(values) / len(values) if values else default
-
-
-def _spread(row: list[Placed | _Bend], wishes: list[float]) -> None:
-    """Put the items of a row as near to their wished left edges as their order and gaps allow.
-
-    Pushing right from the left and left from the right and taking the middle keeps the row centred on its wishes.
-    """
-    rightward, leftward = list(wishes), list(wishes)
-    for slot in range(1, len(row)):
-        rightward[slot] = max(rightward[slot], rightward[slot - 1] + row[slot - 1].width + GAP_X)
-    for slot in range(len(row) - 2, -1, -1):
-        leftward[slot] = min(leftward[slot], leftward[slot + 1] - row[slot].width - GAP_X)
-    for slot, item in enumerate(row):
-        item.x = (rightward[slot] + leftward[slot]) / 2
+def _ports(chains: list[Chain]) -> list[float]:
+    """Where each link enters its target: under where it comes from as far as the box reaches, apart from the others."""
+    entering: dict[Item, list[int]] = defaultdict(list)
+    for position, chain in enumerate(chains):
+        entering[chain[-1]].append(position)
+    ends = [0.0] * len(chains)
+    for target, positions in entering.items():
+        positions.sort(key=lambda position: chains[position][-2].centre)
+        step = min(_PORT, (target.width - 8) / len(positions))
+        ports = [Item(target.row, step - GAP_BEND) for _ in positions]
+        low, high = target.x + _PORT, target.x + target.width - _PORT
+        wishes = [min(max(chains[position][-2].centre, low), high) for position in positions]
+        place(ports, [(wish - port.width / 2, 1.0) for wish, port in zip(wishes, ports, strict=True)])
+        for port, position in zip(ports, positions, strict=True):
+            ends[position] = min(max(port.centre, target.x + 4), target.x + target.width - 4)
+    return ends

@@ -2,77 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
+from spyre_fx.codegen.bundle import Bundle
+from spyre_fx.codegen.listing import host_name
+from spyre_fx.codegen.lowered import DeviceStep, HostStep, Lowered, Value
+from spyre_fx.codegen.memory_map import ops_of
+from spyre_fx.codegen.source import print_spec
 from spyre_fx.codegen.specs import LoopSpec, OpSpec, Spec, TensorArg
-from spyre_fx.viz.diagram import Box, Diagram, Link
+from spyre_fx.viz.diagram import VALUES, Box, Diagram, Link
+
+Place = tuple[str, int]
+"""A buffer: its memory and its address."""
+
+
+@dataclass
+class Part:
+    """One box of a program, what it reads before it writes it (with a name for each), and what it writes."""
+
+    box: Box
+    reads: dict[Place, tuple[str, ...]] = field(default_factory=dict)
+    writes: list[Place] = field(default_factory=list)
 
 
 def spec_diagram(specs: Sequence[Spec], title: str = "") -> Diagram:
     """Ops top to bottom in the order of execution, with links from the op that last wrote a buffer to its readers."""
-    diagram = Diagram(title=title)
-    writer: dict[tuple[str, int], int] = {}
-    for spec in specs:
-        index = diagram.add(_box(spec))
-        reads, writes = _buffers(spec)
-        for key, argument in reads.items():
-            memory, address = key
-            if key not in writer:
-                if memory == "hbm":
-                    writer[key] = _source(diagram, argument, address)
-                else:
-                    continue
-            if writer[key] != index:
-                diagram.links.append(Link(writer[key], index, f"{memory} {address:#x}", memory))
-        writer.update(dict.fromkeys(writes, index))
-    return _forward(diagram)
+    return _diagram([_part(spec) for spec in specs], title)
 
 
-def _source(diagram: Diagram, argument: TensorArg, address: int) -> int:
-    name = argument.name or (f"argument {argument.arg_index}" if argument.arg_index >= 0 else "constant")
-    return diagram.add(
-        Box(name, (f"hbm {address:#x}", f"{list(argument.device_size)} {argument.device_dtype}"), "input")
-    )
+def bundle_diagram(bundle: Bundle, title: str = "") -> Diagram:
+    """All steps of a bundle; a bundle of one program shows its ops right away."""
+    steps = bundle.lowered.steps
+    match steps:
+        case (DeviceStep(name, specs),):
+            return spec_diagram(specs, title or name)
+    return _diagram([_step(step, bundle.lowered) for step in steps], title)
 
 
-def _forward(diagram: Diagram) -> Diagram:
-    """The same diagram with the buffers that are read first moved to the top."""
-    order = sorted(range(len(diagram.boxes)), key=lambda index: (diagram.boxes[index].kind != "input", index))
-    place = {index: position for position, index in enumerate(order)}
-    links = [Link(place[link.source], place[link.target], link.label, link.kind) for link in diagram.links]
-    return Diagram([diagram.boxes[index] for index in order], links, diagram.title)
+def _diagram(parts: Sequence[Part], title: str) -> Diagram:
+    """What is read first stands at the top as a box of its own."""
+    written: set[Place] = set()
+    first: list[tuple[Place, Box]] = []
+    for part in parts:
+        first += [(p, Box(n[0], n[1:], "input")) for p, n in part.reads.items() if p not in written and p[0] == "hbm"]
+        written.update([*part.reads, *part.writes])
+    diagram = Diagram([box for _, box in first], [], title)
+    writer = {place: position for position, (place, _) in enumerate(first)}
+    for part in parts:
+        index = diagram.add(part.box)
+        for place in part.reads:
+            if place in writer:
+                memory, address = place
+                diagram.links.append(Link(writer[place], index, f"{memory} {address:#x}", memory))
+        writer.update(dict.fromkeys(part.writes, index))
+    return diagram
 
 
-def _box(spec: Spec) -> Box:
+def _part(spec: Spec) -> Part:
     match spec:
         case LoopSpec(count, body):
-            return Box(f"loop: {count} trips", (), "loop", inside=spec_diagram(body))
+            inner = [_part(one) for one in body]
+            box = Box(f"loop: {count} trips", (), "loop", inside=_diagram(inner, ""), nodes=_names([spec]))
+            part = _joined(box, inner)
         case OpSpec():
-            ranges = ", ".join(f"{symbol}: {size}/{split}" for symbol, (size, split) in spec.iteration_space.items())
-            output = spec.args[-1]
-            memory, address = next(iter(output.allocation.items()))
-            kind = "matmul" if "matmul" in spec.op else "reduction" if spec.is_reduction else "pointwise"
-            mark = "◆" if memory == "lx" else "◇"
-            return Box(spec.op, (ranges, f"{mark} {memory} {address:#x} {list(output.device_size)}"), kind, spec.origin)
-        case _:
-            return Box(spec.op, ("on the host",), "host")
-
-
-def _buffers(spec: Spec) -> tuple[dict[tuple[str, int], TensorArg], list[tuple[str, int]]]:
-    """What a spec reads before it writes it, and what it writes, by (memory, address)."""
-    reads: dict[tuple[str, int], TensorArg] = {}
-    writes: list[tuple[str, int]] = []
-    match spec:
-        case LoopSpec(_, body):
-            for inner in body:
-                inner_reads, inner_writes = _buffers(inner)
-                reads |= {key: value for key, value in inner_reads.items() if key not in writes and key not in reads}
-                writes += inner_writes
-        case OpSpec():
+            part = Part(_op_box(spec))
             for argument in spec.args:
-                key = next(iter(argument.allocation.items()))
+                place = next(iter(argument.allocation.items()))
                 if argument.is_input:
-                    reads.setdefault(key, argument)
+                    part.reads.setdefault(place, _described(argument))
                 else:
-                    writes.append(key)
-    return reads, writes
+                    part.writes.append(place)
+        case _:
+            return Part(Box(spec.op, ("on the host",), "host"))
+    part.box.detail = print_spec(spec)
+    return part
+
+
+def _joined(box: Box, parts: Iterable[Part]) -> Part:
+    whole = Part(box)
+    for part in parts:
+        for place, name in part.reads.items():
+            if place not in whole.writes:
+                whole.reads.setdefault(place, name)
+        whole.writes += part.writes
+    return whole
+
+
+def _op_box(spec: OpSpec) -> Box:
+    ranges = ", ".join(
+        f"{symbol}: {size}" + (f" on {split} cores" if split > 1 else "")
+        for symbol, (size, split) in spec.iteration_space.items()
+    )
+    kind = "matmul" if "matmul" in spec.op else "reduction" if spec.is_reduction else "pointwise"
+    outputs = tuple(
+        f"→ {VALUES[memory][2]} {argument.name or memory} {list(argument.device_size)} at {address:#x}"
+        for argument in spec.args
+        if not argument.is_input
+        for memory, address in argument.allocation.items()
+    )
+    return Box(spec.op, (*([ranges] if ranges else []), *outputs), kind, spec.origin, nodes=_names([spec]))
+
+
+def _described(argument: TensorArg) -> tuple[str, ...]:
+    """The lines of a box for a buffer that is read first."""
+    ((memory, address),) = argument.allocation.items()
+    name = argument.name or (f"argument {argument.arg_index}" if argument.arg_index >= 0 else "constant")
+    lines = [
+        name,
+        f"{VALUES[memory][2]} {memory} {address:#x}",
+        f"{list(argument.device_size)} {argument.device_dtype}",
+    ]
+    if any(argument.advance):
+        lines.append(f"advances by {', '.join(map(str, argument.advance))} B per trip")
+    return tuple(lines)
+
+
+def _step(step: DeviceStep | HostStep, lowered: Lowered) -> Part:
+    match step:
+        case DeviceStep(name, specs):
+            parts = [_part(spec) for spec in specs]
+            return _joined(Box(name, (), "step", inside=_diagram(parts, ""), nodes=_names(specs)), parts)
+        case HostStep():
+            address = {one.name: one.address for one in lowered.arguments}
+            part = Part(Box(host_name(step), ("on the host",), "host", step.origin))
+            for one in [*step.args, *step.kwargs.values()]:
+                if isinstance(one, Value) and one.name in address:
+                    part.reads["hbm", address[one.name]] = (one.name, f"◇ hbm {address[one.name]:#x}")
+            part.writes = [("hbm", address[name]) for name in step.results if name in address]
+            return part
+
+
+def origin_name(spec: OpSpec) -> str:
+    """The graph node that an op comes from; empty where none is known."""
+    head = spec.origin.split(" ", 1)[0]
+    return head.removeprefix("%") if head.startswith("%") else ""
+
+
+def _names(specs: Sequence[Spec]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in map(origin_name, ops_of(specs)) if name))

@@ -6,141 +6,154 @@ them. The background is opaque, since a dark page would swallow the text otherwi
 
 from __future__ import annotations
 
-from itertools import pairwise
-from xml.sax.saxutils import escape, quoteattr
+from collections.abc import Sequence
 
-from spyre_fx.viz.diagram import KINDS, VALUES, Diagram, Link
-from spyre_fx.viz.layout import CHAR, FRAME, LINE, PAD, Layout, Placed, lay_out, tag_text, text_lines
+from spyre_fx.viz.diagram import KINDS, VALUES, Box, Diagram
+from spyre_fx.viz.layout import CHAR, LINE, PAD, Layout, Placed, Route, head_height, lay_out, text_lines
+from spyre_fx.viz.shapes import document, element, group, text
 
 MARGIN = 16.0
 TITLE = 22.0
-_FONT = 'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11"'
+_LEGEND_WIDTH = 480.0
 
 
-def render(panels: list[Diagram], legend: bool = True) -> str:
-    """One SVG document with the panels side by side and a legend of the kinds that occur below them."""
+def render(panels: Sequence[Diagram], page: bool = False) -> str:
+    """One SVG document with a legend of the kinds that occur, and below it the panels side by side.
+
+    Panels are shifted down so that their first boxes with a badge (a tiled region before and after) stand level.
+
+    args:
+        panels: what to draw, left to right.
+        page: mark boxes, rows and links with ``data-`` attributes, by which the script of the HTML page finds them.
+    """
     layouts = [lay_out(panel) for panel in panels]
-    parts: list[str] = []
-    x = MARGIN
-    height = max((layout.height for layout in layouts), default=0.0)
-    for panel, layout in zip(panels, layouts, strict=True):
-        parts.append(_text(x, MARGIN + 12, panel.title, weight="bold"))
-        parts.extend(_draw(layout, panel, x, MARGIN + TITLE))
-        x += max(layout.width, CHAR * len(panel.title)) + 3 * MARGIN
-    width, bottom = x - 2 * MARGIN, MARGIN + TITLE + height + MARGIN
-    if legend:
-        texts, legend_width, bottom = _legend(panels, bottom)
-        parts.extend(texts)
-        width = max(width, legend_width)
-    return document(parts, width + MARGIN, bottom)
+    width = sum(layout.width + 3 * MARGIN for layout in layouts) - MARGIN
+    parts, top = _legend(panels, max(width, _LEGEND_WIDTH))
+    marked = [_first_badge(layout) for layout in layouts]
+    level = max((y for y in marked if y is not None), default=0.0)
+    left, bottom = MARGIN, top
+    for number, (panel, layout, y) in enumerate(zip(panels, layouts, marked, strict=True)):
+        if panel.title:
+            parts.append(text(left, top + 12, panel.title, weight="bold", size=13))
+        start = top + (TITLE if any(one.title for one in panels) else 0) + (0.0 if y is None else level - y)
+        parts.append(group(left, start, _level(layout, f"{number}", page), _rows(layout) if page else None))
+        left += max(layout.width, CHAR * len(panel.title)) + 3 * MARGIN
+        bottom = max(bottom, start + layout.height)
+    return document(parts, max(left - 2 * MARGIN, _LEGEND_WIDTH) + MARGIN, bottom + MARGIN)
 
 
-def document(parts: list[str], width: float, height: float) -> str:
-    """Wrap drawn parts into one SVG document with an opaque background."""
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" {_FONT}>'
-    )
-    ground = f'<rect x="0" y="0" width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>'
-    return "\n".join([head, ground, *parts, "</svg>", ""])
+def _first_badge(layout: Layout) -> float | None:
+    return min((one.y for one in layout.boxes if one.box.badge), default=None)
 
 
-def _draw(layout: Layout, diagram: Diagram, x: float, y: float) -> list[str]:
-    parts = [_frame(item, x, y) for item in layout.boxes]
-    parts.extend(_route(link, points, x, y) for link, points in layout.routes)
-    for item in layout.boxes:
-        if item.inside is not None and item.box.inside is not None:
-            top = item.y + LINE * (len(text_lines(item.box)) + len(item.tags)) + PAD
-            left = item.x + (item.width - item.inside.width) / 2
-            parts.extend(_draw(item.inside, item.box.inside, x + left, y + top))
-        parts.extend(_labels(item, diagram, x, y))
+def _level(layout: Layout, path: str, page: bool) -> list[str]:
+    parts = [_route(layout, route, page) for route in layout.routes]
+    for position, placed in enumerate(layout.boxes):
+        where = f"{path}.{position}"
+        data = {"data-box": where, "data-row": placed.item.row, "data-head": head_height(placed)} if page else None
+        parts.append(group(placed.x, placed.y, _box(placed, where, page), data))
     return parts
 
 
-def _frame(item: Placed, x: float, y: float) -> str:
-    fill = KINDS[item.box.kind][0]
-    framed = item.inside is not None
-    stroke = 'stroke="#1e293b" stroke-width="1.6"' if framed else 'stroke="#475569" stroke-width="0.8"'
-    tooltip = f"<title>{escape(item.box.tooltip)}</title>" if item.box.tooltip else ""
-    return (
-        f'<rect x="{x + item.x:.1f}" y="{y + item.y:.1f}" width="{item.width:.1f}" height="{item.height:.1f}" '
-        f'rx="{6 if framed else 4}" fill="{fill}" {stroke}>{tooltip}</rect>'
-    )
+def _rows(layout: Layout) -> dict[str, object]:
+    return {"data-level": " ".join(f"{height:.1f}" for _, height in layout.rows)}
 
 
-def _labels(item: Placed, diagram: Diagram, x: float, y: float) -> list[str]:
-    left, top = x + item.x + PAD, y + item.y + LINE - 1
+def _box(placed: Placed, where: str, page: bool) -> list[str]:
+    box, framed = placed.box, placed.inside is not None
+    frame = {
+        "x": 0,
+        "y": 0,
+        "width": placed.width,
+        "height": placed.height,
+        "rx": 6 if framed else 4,
+        "fill": KINDS[box.kind][0],
+        "stroke": "#1e293b" if framed else "#475569",
+        "stroke-width": 1.6 if framed else 0.8,
+        "stroke-dasharray": "5 3" if box.kind == "module" else "",
+    }
+    parts = [element("rect", frame, box.tooltip), *_labels(placed)]
+    if placed.inside is not None:
+        left = (placed.width - placed.inside.width) / 2
+        inside = _level(placed.inside, where, page)
+        parts.append(group(left, head_height(placed), inside, _rows(placed.inside) if page else None))
+    return parts
+
+
+def _labels(placed: Placed) -> list[str]:
+    y = LINE - 1
     parts = []
-    for tag in item.tags:
-        parts.append(_text(left, top, tag_text(tag, diagram), fill=VALUES[tag.kind][0]))
-        top += LINE
-    for position, line in enumerate(text_lines(item.box)):
-        parts.append(_text(left, top, line, weight="bold" if position == 0 else "", fill="#0f172a"))
-        top += LINE
-    if item.box.badge:
-        right, middle = x + item.x + item.width - 11, y + item.y + 11
-        parts.append(f'<circle cx="{right:.1f}" cy="{middle:.1f}" r="8" fill="#1e293b"/>')
-        parts.append(_text(right, middle + 4, item.box.badge, fill="#ffffff", anchor="middle"))
+    for tag in placed.tags:
+        parts.append(text(PAD, y, tag, fill="#64748b"))
+        y += LINE
+    for position, line in enumerate(text_lines(placed.box)):
+        parts.append(text(PAD, y, line, weight="" if position else "bold"))
+        y += LINE
+    if placed.box.badge:
+        parts.extend(_badge(placed.width - 11, 11, placed.box))
     return parts
 
 
-def _route(link: Link, points: list[tuple[float, float]], x: float, y: float) -> str:
-    stroke, dash, mark, meaning = VALUES[link.kind]
-    path = [f"M{x + points[0][0]:.1f} {y + points[0][1]:.1f}"]
-    for (x0, y0), (x1, y1) in pairwise(points):
-        middle = (y0 + y1) / 2
-        path.append(f"C{x + x0:.1f} {y + middle:.1f} {x + x1:.1f} {y + middle:.1f} {x + x1:.1f} {y + y1:.1f}")
-    end_x, end_y = x + points[-1][0], y + points[-1][1]
-    dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    title = escape(f"{link.label} ({meaning})" if link.label else meaning)
-    parts = [
-        f'<path d="{" ".join(path)}" fill="none" stroke="{stroke}" stroke-width="1.2"{dashes}>'
-        f"<title>{title}</title></path>",
-        f'<path d="M{end_x - 3.5:.1f} {end_y - 6:.1f}L{end_x + 3.5:.1f} {end_y - 6:.1f}L{end_x:.1f} {end_y:.1f}Z" '
-        f'fill="{stroke}"/>',
+def _badge(x: float, y: float, box: Box) -> list[str]:
+    radius = 8 + 3 * (len(box.badge) - 1)
+    return [
+        element("circle", {"cx": x, "cy": y, "r": radius, "fill": "#1e293b"}),
+        text(x, y + 4, box.badge, fill="#ffffff", anchor="middle"),
     ]
-    label = f"{mark} {link.label}".strip()
-    if label:
-        (x0, y0), (x1, y1) = points[-2], points[-1]
-        parts.append(_text(x + x1 + 5, y + y1 - 9, label, fill=stroke, size=9))
-    return "".join(parts)
 
 
-def _legend(panels: list[Diagram], y: float) -> tuple[list[str], float, float]:
+def _route(layout: Layout, route: Route, page: bool) -> str:
+    stroke, dash, mark, meaning = VALUES[route.link.kind]
+    (x, y), *further = layout.points(route)
+    path = [f"M{x:.1f} {y:.1f}"]
+    for step, (next_x, next_y) in enumerate(further):
+        if step % 2 == 0:  # down to the bottom of the row
+            path.append(f"L{next_x:.1f} {next_y:.1f}")
+        else:  # through the gap
+            middle = (y + next_y) / 2
+            path.append(f"C{x:.1f} {middle:.1f} {next_x:.1f} {middle:.1f} {next_x:.1f} {next_y:.1f}")
+        x, y = next_x, next_y
+    line = {"d": "".join(path), "fill": "none", "stroke": stroke, "stroke-width": 1.2, "stroke-dasharray": dash}
+    end = [element("path", {"d": "M-3.5 -6L3.5 -6L0 0Z", "fill": stroke})]
+    if mark:
+        end.append(text(5, -3, mark, fill=stroke, size=9))
+    label = f"{route.link.label} ({meaning})" if route.link.label else meaning
+    data = {
+        "data-route": " ".join(f"{one:.1f}" for one in route.xs),
+        "data-first": route.first_row,
+        "data-source": route.link.source,
+    }
+    return group(0, 0, [element("path", line, label), group(x, y, end)], data if page else None)
+
+
+def _legend(panels: Sequence[Diagram], width: float) -> tuple[list[str], float]:
+    """What colours, dashes and marks mean, in lines of at most ``width``, and where the picture can begin."""
     kinds: list[str] = []
     values: list[str] = []
     for panel in panels:
         boxes, links = panel.used_kinds()
         kinds += [kind for kind in boxes if kind not in kinds]
         values += [kind for kind in links if kind not in values]
-    parts, x, width = [], MARGIN, 0.0
-    for kind in kinds:
-        fill, text = KINDS[kind]
-        parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="14" height="10" fill="{fill}" stroke="#475569"/>')
-        parts.append(_text(x + 19, y + 9, text, size=10))
-        x += 19 + CHAR * len(text) + 14
-        if x > 640:
-            width, x, y = max(width, x), MARGIN, y + LINE + 2
-    width, x, y = max(width, x), MARGIN, y + LINE + 6
-    for kind in values:
-        stroke, dash, mark, text = VALUES[kind]
-        dashes = f' stroke-dasharray="{dash}"' if dash else ""
-        parts.append(f'<path d="M{x:.1f} {y + 5:.1f}L{x + 24:.1f} {y + 5:.1f}" stroke="{stroke}"{dashes}/>')
-        parts.append(_text(x + 29, y + 9, f"{mark} {text}".strip(), fill=stroke, size=10))
-        y += LINE
-        width = max(width, x + 29 + CHAR * len(text))
-    return parts, width, y + MARGIN
+    if not any(VALUES[kind][2] or VALUES[kind][1] for kind in values):
+        values = []
+    x, y = MARGIN, MARGIN
+    parts = []
+    for kind in [*kinds, *values]:
+        sample, words = _sample(kind)
+        step = 30 + CHAR * 0.91 * len(words) + 12
+        if x > MARGIN and x + step > width + MARGIN:
+            x, y = MARGIN, y + LINE + 2
+        parts.append(group(x, y, [sample, text(30, 9, words, size=10)]))
+        x += step
+    return parts, y + 2 * MARGIN
 
 
-def _text(
-    x: float, y: float, text: str, *, fill: str = "#0f172a", weight: str = "", anchor: str = "", size: int = 11
-) -> str:
-    extra = "".join(
-        f" {name}={quoteattr(value)}"
-        for name, value in (("font-weight", weight), ("text-anchor", anchor), ("font-size", str(size)))
-        if value and value != "11"
-    )
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}"{extra}>{escape(text)}</text>'
-
-
-__all__ = ["FRAME", "document", "render"]
+def _sample(kind: str) -> tuple[str, str]:
+    if kind in KINDS:
+        fill, words = KINDS[kind]
+        dash = "5 3" if kind == "module" else ""
+        frame = {"x": 4, "y": 0, "width": 20, "height": 11, "fill": fill, "stroke": "#475569", "stroke-dasharray": dash}
+        return element("rect", frame), words
+    stroke, dash, mark, words = VALUES[kind]
+    line = {"d": "M0 5L24 5", "fill": "none", "stroke": stroke, "stroke-width": 1.6, "stroke-dasharray": dash}
+    return element("path", line), f"{mark} {words}".strip()

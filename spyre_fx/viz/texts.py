@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from spyre_fx.viz.diagram import KINDS, VALUES, Diagram
+from spyre_fx.viz.shapes import one_line
 
 
 def listing(diagram: Diagram, indent: str = "") -> str:
@@ -15,11 +16,11 @@ def listing(diagram: Diagram, indent: str = "") -> str:
     reads: dict[int, list[str]] = defaultdict(list)
     for link in diagram.links:
         mark = VALUES[link.kind][2]
-        reads[link.target].append(f"{mark}{diagram.boxes[link.source].title.split(' = ')[0]}")
+        reads[link.target].append(f"{mark}{one_line(diagram.boxes[link.source].name)}")
     for position, box in enumerate(diagram.boxes):
         source = f"  <- {', '.join(reads[position])}" if reads[position] else ""
         facts = f"  [{'; '.join(box.lines)}]" if box.lines else ""
-        lines.append(f"{indent}{box.title}{facts}{source}")
+        lines.append(indent + one_line(f"{box.title}{facts}{source}"))
         if box.inside is not None:
             lines.append(listing(box.inside, indent + "    "))
     return "\n".join(lines)
@@ -36,7 +37,7 @@ def to_dot(panels: list[Diagram]) -> str:
 def _dot_level(diagram: Diagram, prefix: str, indent: str) -> Iterator[str]:
     for position, box in enumerate(diagram.boxes):
         name = f"{prefix}_{position}"
-        label = json.dumps("\n".join([box.title, *box.lines]), ensure_ascii=False)
+        label = json.dumps("\n".join(map(one_line, [box.title, *box.lines])), ensure_ascii=False)
         if box.inside is None:
             yield f'{indent}{name} [label={label}, fillcolor="{KINDS[box.kind][0]}"];'
             continue
@@ -67,7 +68,7 @@ def to_mermaid(panels: list[Diagram]) -> str:
 def _mermaid_level(diagram: Diagram, prefix: str, indent: str) -> Iterator[str]:
     for position, box in enumerate(diagram.boxes):
         name = f"{prefix}_{position}"
-        label = _mermaid_text("<br/>".join(_entities(line) for line in [box.title, *box.lines]))
+        label = _mermaid_text("<br/>".join(_entities(one_line(line)) for line in [box.title, *box.lines]))
         if box.inside is None:
             yield f"{indent}{name}[{label}]"
             continue

@@ -1,0 +1,79 @@
+"""What is written on boxes after they are made: the loop that an op went to, and the code that a loop became."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torch import fx
+
+from spyre_fx.codegen.bundle import Bundle
+from spyre_fx.codegen.lowered import DeviceStep
+from spyre_fx.codegen.memory_map import ops_of
+from spyre_fx.codegen.mlir import print_program
+from spyre_fx.codegen.source import print_spec
+from spyre_fx.codegen.specs import LoopSpec, Spec
+from spyre_fx.transforms.loop_structure import child_loop
+from spyre_fx.viz.diagram import Box, Diagram
+from spyre_fx.viz.graphs import loop_nodes
+from spyre_fx.viz.specs import origin_name
+
+
+def mark_loops(before: Diagram, tiled: fx.GraphModule, after: Diagram) -> None:
+    """Give each loop of ``after`` a number, and each box of ``before`` the numbers of the loops its ops went to."""
+    loops = {node.name: loop_nodes(loop) for node in tiled.graph.nodes if (loop := child_loop(tiled, node)) is not None}
+    number = {name: str(position) for position, name in enumerate(loops)}
+    went = {op: number[name] for name, ops in loops.items() for op in ops}
+    for box in after.boxes:
+        box.badge = number.get(box.title.split(":")[0], "") if box.kind == "loop" else ""
+    for box in before.boxes:
+        box.badge = ",".join(dict.fromkeys(went[name] for name in box.nodes if name in went))
+
+
+def add_bundle(diagram: Diagram, bundle: Bundle) -> None:
+    """Add to the details of each loop the MLIR and the specs that it was lowered to."""
+    texts = dict(_loop_texts(bundle))
+    _match(diagram, bundle.specs, texts)
+
+
+def _match(diagram: Diagram, specs: Sequence[Spec], texts: dict[int, str]) -> None:
+    for box in diagram.boxes:
+        inner = specs
+        if box.kind == "loop":
+            found = [spec for spec in specs if isinstance(spec, LoopSpec) and _stands_for(spec, box)]
+            inner = [one for spec in found for one in spec.body] or specs
+            parts = [part for spec in found for part in (texts.get(id(spec), ""), print_spec(spec)) if part]
+            known = box.detail if not box.detail.startswith("LoopSpec(") else ""
+            box.detail = "\n\n".join(part for part in (known, *parts) if part)
+        if box.inside is not None:
+            _match(box.inside, inner, texts)
+
+
+def _stands_for(spec: LoopSpec, box: Box) -> bool:
+    names = set(box.nodes)
+    return any(origin_name(op) in names for op in ops_of([spec]))
+
+
+def _loop_texts(bundle: Bundle) -> Iterator[tuple[int, str]]:
+    """The MLIR of each loop, by the identity of its spec: loops stand in the text in the order of the specs."""
+    steps = [step for step in bundle.lowered.steps if isinstance(step, DeviceStep)]
+    for step, program in zip(steps, bundle.programs, strict=True):
+        loops = list(_loops(step.specs))
+        texts = list(_blocks(print_program(program).splitlines()))
+        if len(loops) == len(texts):
+            yield from ((id(loop), text) for loop, text in zip(loops, texts, strict=True))
+
+
+def _loops(specs: Sequence[Spec]) -> Iterator[LoopSpec]:
+    for spec in specs:
+        if isinstance(spec, LoopSpec):
+            yield spec
+            yield from _loops(spec.body)
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[str]:
+    """Each ``scf.for`` with its body, in the order of the text."""
+    for start, line in enumerate(lines):
+        if line.lstrip().startswith("scf.for"):
+            indent = line[: len(line) - len(line.lstrip())]
+            stop = next(end for end in range(start, len(lines)) if lines[end] == f"{indent}}}")
+            yield "\n".join(one.removeprefix(indent) for one in lines[start : stop + 1])
