@@ -108,7 +108,7 @@ def _order_switches(graph: fx.Graph, before: dict[fx.Node, list[fx.Node]]) -> No
 
 
 def _order_writes(graph: fx.Graph, before: dict[fx.Node, list[fx.Node]]) -> None:
-    memory = _Memory(graph)
+    memory = Memory(graph)
     if not memory.written:
         return
     last_write: dict[object, fx.Node] = {}
@@ -129,7 +129,7 @@ def _order_writes(graph: fx.Graph, before: dict[fx.Node, list[fx.Node]]) -> None
                 reads_since[place].append(node)
 
 
-class _Memory:
+class Memory:
     """The memory that each node's value lies in: views share it, and so may all graph inputs, which a caller may take
     from one buffer.
     """

@@ -11,6 +11,7 @@ from torch import fx
 
 from spyre_fx.analysis.fake import ensure_fake
 from spyre_fx.analysis.regions import Dataflow
+from spyre_fx.transforms.functional import make_functional
 from spyre_fx.transforms.normalise import normalise
 from spyre_fx.transforms.place import place
 from spyre_fx.transforms.replace import constants_of, replace
@@ -49,9 +50,10 @@ def tile(
     >>> [node.name for node in tiled.graph.nodes]
     ['x_1', 'y_1', 'loop_0', 'output']
     """
-    # 1. A copy of our own, with all shapes known under one fake mode.
+    # 1. A copy of our own, with all shapes known under one fake mode, and without needless writes.
     copied = ensure_fake(gm, compiled=False)
     nodes = dict(zip(gm.graph.nodes, copied.graph.nodes, strict=True))
+    make_functional(copied.graph)
     flow = Dataflow()
     # 2. Every form of group becomes a tree of levels, one axis per level.
     levels = normalise(nodes, flow, groups, tiled_dims, multiple_of)
