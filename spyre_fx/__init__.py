@@ -5,6 +5,8 @@ from spyre_fx.analysis.iteration_space import iteration_space
 from spyre_fx.analysis.registration import register_iteration_space
 from spyre_fx.analysis.schedule import KernelDescriptor, SchedulePlan, WorkItem, WorkKind, plan, register_kernel
 from spyre_fx.capture import capture
+from spyre_fx.capture.dim_names import declare_tensor_dim, name_tensor_dims
+from spyre_fx.capture.hint_scopes import spyre_hint
 from spyre_fx.codegen.bundle import Bundle
 from spyre_fx.codegen.lower import lower
 from spyre_fx.codegen.specs import LoopSpec, OpSpec, TensorArg, UnimplementedOp
@@ -13,6 +15,7 @@ from spyre_fx.errors import (
     CaptureError,
     DeviceError,
     HintError,
+    HintWarning,
     InternalError,
     LoweringError,
     OptionError,
@@ -25,6 +28,7 @@ from spyre_fx.target import Target
 from spyre_fx.transforms.auto import auto_groups
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.groups import LoopGroup
+from spyre_fx.transforms.hints import hints_to_coarse_tile_groups
 from spyre_fx.transforms.tile import tile
 from spyre_fx.viz import draw
 
@@ -35,6 +39,7 @@ __all__ = [
     "CountedLoop",
     "DeviceError",
     "HintError",
+    "HintWarning",
     "InternalError",
     "KernelDescriptor",
     "LoopGroup",
@@ -55,11 +60,15 @@ __all__ = [
     "__version__",
     "auto_groups",
     "capture",
+    "declare_tensor_dim",
     "draw",
+    "hints_to_coarse_tile_groups",
     "iteration_space",
     "lower",
+    "name_tensor_dims",
     "plan",
     "register_iteration_space",
     "register_kernel",
+    "spyre_hint",
     "tile",
 ]

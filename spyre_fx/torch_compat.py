@@ -48,6 +48,7 @@ __all__ = [
     "export",
     "exporting",
     "generated_line",
+    "give_up_graph",
     "has_kernel",
     "in_transform",
     "input_leaves",
@@ -246,6 +247,11 @@ def keep_without_users(op: OpOverload) -> OpOverload:
     """Let the calls of an op without results stay where torch removes what nobody reads."""
     fx.node.has_side_effect(op)
     return op
+
+
+def give_up_graph(reason: str) -> None:
+    """Let Dynamo, while it traces the caller, go on in eager mode, or fail with this reason if it must not."""
+    torch._dynamo.graph_break(msg=reason)
 
 
 def proxy_tracer() -> Any:

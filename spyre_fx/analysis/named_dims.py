@@ -22,6 +22,7 @@ from spyre_fx.capture.dim_names import names_of, state_of
 from spyre_fx.capture.dim_spans import DimNames, Span, factor, joined, merged, sized, whole
 from spyre_fx.capture.hint_scopes import scopes_of
 from spyre_fx.capture.name_marks import check_sizes, recorded_names
+from spyre_fx.errors import SpyreFxError
 from spyre_fx.errors import hints as messages
 from spyre_fx.errors.location import describe_value
 
@@ -48,32 +49,35 @@ class NamedDims:
     axes: dict[fx.Node, Axes] = field(default_factory=dict)
     first: dict[str, Place] = field(default_factory=dict)
     """For each name the first dim that the user gave it to."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """For each of these names the elements that it stands for."""
     symbolic: dict[str, Place] = field(default_factory=dict)
     """Names of dims whose size is only known at run time. They are not followed."""
     used_scopes: set[str] = field(default_factory=set)
     """Keys of the hint blocks whose ``named_dims`` name a value."""
 
 
-def named_dims(gm: fx.GraphModule, flow: Dataflow | None = None) -> NamedDims:
+def named_dims(gm: fx.GraphModule, flow: Dataflow | None = None, *, strict: bool = True) -> NamedDims:
     """The names in ``gm``.
 
     Args:
         gm: a graph of ATen ops with ``meta["val"]``, and with names where ``capture`` and other tracers leave them.
         flow: the dataflow of the graph, if the caller has it.
+        strict: whether it is an error that two operands of an op call one axis by two names. If not, it has none.
 
     errors: ``HintError`` where two statements contradict each other: a name with two sizes, a size that is not the
         tensor's, an axis that one operand calls so and another one otherwise.
     """
-    return _Propagation(gm, flow or Dataflow()).run()
+    return _Propagation(gm, flow or Dataflow(), strict).run()
 
 
 class _Propagation:
-    def __init__(self, gm: fx.GraphModule, flow: Dataflow) -> None:
+    def __init__(self, gm: fx.GraphModule, flow: Dataflow, strict: bool) -> None:
+        self.strict = strict
         self.gm = gm
         self.flow = flow
         self.found = NamedDims()
         self.recorded = recorded_names(gm.graph)
-        self.sizes: dict[str, int] = {}
 
     def run(self) -> NamedDims:
         for node in self.gm.graph.nodes:
@@ -111,8 +115,11 @@ class _Propagation:
                 for axis, own in _axes_of(space, (axes,), (names[dim],)).items():
                     spans[axis] += [(span, Place(value, dim)) for span in own]
         for axis, found in spans.items():
-            if axis not in stated:
-                _check_agreement(op, space.axes[axis].extent, found)
+            other = None if axis in stated else _disagreeing(space.axes[axis].extent, found)
+            if other is not None and self.strict:
+                raise _two_names(op, space.axes[axis].extent, *other)
+            if other is not None:
+                found.clear()
         return {axis: merged(span for span, _ in found) for axis, found in spans.items()}
 
     # ---- what the user said
@@ -161,7 +168,7 @@ class _Propagation:
     def _check_size(self, span: Span, place: Place, node: fx.Node) -> None:
         """A name stands for one size in the whole graph."""
         first = self.found.first.setdefault(span.name, place)
-        size = self.sizes.setdefault(span.name, span.size)
+        size = self.found.sizes.setdefault(span.name, span.size)
         if size != span.size:
             fields = {"first_size": size, "second_size": span.size}
             raise messages.TWO_SIZES(name=span.name, first=first, second=place, node=node, **fields)
@@ -188,11 +195,16 @@ def _spans_of(space: IterationSpace, dim: tuple[int, ...], axes: Axes) -> tuple[
     return joined([(axes.get(axis, ()), space.axes[axis].extent) for axis in dim])
 
 
-def _check_agreement(op: fx.Node, extent: int, found: list[tuple[Span, Place]]) -> None:
-    """Two operands may not call one axis by two names. (One name for all of it beside several for parts is fine.)"""
+_Named = tuple[Span, Place]
+
+
+def _disagreeing(extent: int, found: list[_Named]) -> tuple[_Named, _Named] | None:
+    """Two names for all of one axis. (One name for all of it beside several for parts of it is fine.)"""
     whole_axis = [(span, place) for span, place in found if span.is_whole and span.extent == extent]
-    for span, place in whole_axis[1:]:
-        first, first_place = whole_axis[0]
-        if span.name != first.name:
-            fields = {"first": first_place, "first_name": first.name, "second": place, "second_name": span.name}
-            raise messages.TWO_NAMES(op=op.name, extent=extent, node=op, **fields)
+    others = (named for named in whole_axis[1:] if named[0].name != whole_axis[0][0].name)
+    return next(((whole_axis[0], other) for other in others), None)
+
+
+def _two_names(op: fx.Node, extent: int, first: _Named, second: _Named) -> SpyreFxError:
+    fields = {"first_name": first[0].name, "second_name": second[0].name}
+    return messages.TWO_NAMES(op=op.name, first=first[1], second=second[1], extent=extent, node=op, **fields)

@@ -21,6 +21,7 @@ from spyre_fx.errors import HintError
 from spyre_fx.errors import hints as messages
 from spyre_fx.errors.location import describe_value
 from spyre_fx.errors.names import near
+from spyre_fx.torch_compat import give_up_graph
 
 _ATTRIBUTE = "_spyre_fx_dim_names"
 
@@ -47,6 +48,8 @@ def declare_tensor_dim(name: str, size: int) -> None:
     """
     problem = _declare(name, size)
     if problem is not None:
+        if torch.compiler.is_dynamo_compiling():
+            give_up_graph(problem)
         raise HintError(problem)
 
 
@@ -72,6 +75,7 @@ def name_tensor_dims(tensor: torch.Tensor, names: Sequence[str | None]) -> None:
         listed = tuple(names) if isinstance(names, (list, tuple)) else None
         problem, text = _checked_text(listed, tuple(size if type(size) is int else UNKNOWN for size in tensor.shape))
         if problem is not None:
+            give_up_graph(problem)
             raise HintError(problem)
         MARK(tensor, text)
         return

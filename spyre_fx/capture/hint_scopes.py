@@ -27,7 +27,7 @@ from spyre_fx.capture.dim_names import declared, names_of, run_by_dynamo
 from spyre_fx.capture.name_marks import name_traced
 from spyre_fx.errors import HintError, HintWarning
 from spyre_fx.errors import hints as messages
-from spyre_fx.torch_compat import annotate, is_symbolically_traced, proxy_tracer, traced_inputs
+from spyre_fx.torch_compat import annotate, give_up_graph, is_symbolically_traced, proxy_tracer, traced_inputs
 
 _PREFIX = "spyre_hint:"
 
@@ -75,6 +75,7 @@ def spyre_hint(
         constants = [(word, tuple(value.items()) if isinstance(value, dict) else value) for word, value in asked]
         problem, note = _note(tuple(constants), named_dims)
         if problem is not None:
+            give_up_graph(problem)
             raise HintError(problem)
         return annotate(note)
     problem, note = _note(tuple(asked), named_dims)

@@ -108,3 +108,28 @@ TWO_NAMES = Template(
     "one name for what is one axis",
     "name both dims alike, or name the result of an op before {op!r} anew with name_tensor_dims",
 )
+
+# ---- 4. binding and groups
+
+UNKNOWN_DIM = Template(
+    HintError,
+    "{hint} names dim {name!r}, which no tensor of the graph has (named dims: {known})",
+    "the name of a dim of a tensor in the graph{nearest}",
+    "name the dims of the inputs with name_tensor_dims before the program is captured, or of a tensor inside of it",
+)
+TOO_MANY_TILES = Template(
+    HintError,
+    "{hint} asks for {count} tiles of {name!r}, which has {size} elements ({place})",
+    "at most {size} tiles",
+    "use a smaller count",
+)
+TWO_AXES = Template(
+    HintError,
+    "{name!r} names two axes of {op!r}, at {positions} of its iteration space",
+    "a name for each axis that is tiled",
+    "name one of the two dims otherwise, with name_tensor_dims on an operand that is computed in the program",
+)
+NO_OP = "{hint}: nothing is tiled along {name!r}, since no op of the block can be cut along it ({ops})"
+SYMBOLIC_DIM = "{hint}: nothing is tiled along {name!r}, since the size of {place} is only known at run time"
+HIDDEN = "{hint}: nothing is tiled for it, since it stands inside the graph of a branch or loop of the program"
+NAMES_UNUSED = "{hint}: no op of the block makes a tensor of {rank} dims from nothing, so named_dims names none"
