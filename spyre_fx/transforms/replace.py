@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torch import fx
+import copy
+
+from torch import fx, nn
 
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.regions import Dataflow, Value, is_tensor
@@ -10,6 +12,7 @@ from spyre_fx.torch_compat import copy_calling_convention
 from spyre_fx.transforms.build import Builder
 from spyre_fx.transforms.crossing import Crossing
 from spyre_fx.transforms.emit import is_shrinkable
+from spyre_fx.transforms.loop_structure import child_loop
 from spyre_fx.transforms.place import Loop, Placed
 from spyre_fx.transforms.scopes import Scope
 
@@ -46,12 +49,18 @@ class _Assembly(Scope):
                 self._copy(item)
         self.graph.lint()
         copy_calling_convention(self.gm.graph, self.graph)
-        for name, module in self.modules.items():
+        for name, module in (*self._loops_before(), *self.modules.items()):
             self.gm.add_module(name, module)
         tiled = fx.GraphModule(self.gm, self.graph, class_name=type(self.gm).__name__)
         tiled.meta = dict(self.gm.meta)
         tiled.train(self.gm.training)
         return tiled
+
+    def _loops_before(self) -> list[tuple[str, nn.Module]]:
+        """Copies of the loops that an earlier tiling made, so that editing one module does not change the other."""
+        calls = self.gm.graph.find_nodes(op="call_module")
+        loops = {str(node.target): child_loop(self.gm, node) for node in calls}
+        return [(name, copy.deepcopy(loop)) for name, loop in loops.items() if loop is not None and "." not in name]
 
     def is_free(self, name: str) -> bool:
         return super().is_free(name) and not hasattr(self.gm, name)

@@ -269,3 +269,11 @@ def test_names_that_are_taken() -> None:
     assert isinstance(gm, fx.GraphModule)
     tiled = tile(gm, [(["mul", "relu"], 2)])
     assert torch.allclose(tiled(X), gm(X))
+
+
+def test_tiling_a_tiled_graph() -> None:
+    gm = traced(lambda x: (x.exp() + 1).relu().sum(1), X)
+    first = tile(gm, [(["exp", "add"], 3)])
+    second = check_tiled(first, [(["relu", "sum_1"], 2)], X)
+    assert torch.equal(second(X), gm(X)) and len(loops_of(second)) == 2
+    assert loops_of(second)[0] is not loops_of(first)[0]
