@@ -66,7 +66,7 @@ def compose(access: Access, alias: Access) -> Access | None:
             found = (term,) if term.dim < 0 else digits[term.dim].span(term)
             if found is None:
                 return None
-            if term is outermost.get(term.dim):
+            if term.dim >= 0 and term is outermost[term.dim]:
                 found = (*digits[term.dim].unused_singles(), *found)
             parts += found
         dims.append(tuple(parts))
