@@ -3,7 +3,7 @@
 y = act(x @ w) @ v         ->        [LoopGroup(16, {"x": 0}, ["mm", "act", "mm_1"])]
 
 Regions grow around the largest values (``regions``), each with the axes that its ops share; an explicit cost model
-(``cost``) compares the nests of loops that may be put around them (``candidates``, ``tiles``) with no loop at all.
+(``cost``) compares the trees of loops that may be put around them (``candidates``, ``tiles``) with no loop at all.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What a group costs, and what its ops cost without a loop.
+"""What a tree of loops costs, and what its ops cost without a loop.
 
 Costs are in bytes of main-memory traffic, so that they add up:
 
-- *moved*: bytes read and written. A scratchpad keeps what one trip makes; a cache also keeps, from op to op, values of
-  which two fit.
+- *moved*: bytes read and written. A scratchpad keeps what one trip makes, if it fits; a cache also keeps, from op to
+  op, values of which two fit, and the cache behind it has the next larger ones at a lower price.
+- *packed*: bytes that products bring into an order of their own once more, because a loop calls them again.
 - *fresh*: bytes of new memory that ops ask for. The system hands it out page by page, at a price per byte.
 - *calls*: ops started, each at the price of some bytes.
 """
@@ -11,6 +12,7 @@ Costs are in bytes of main-memory traffic, so that they add up:
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,14 +25,15 @@ from spyre_fx.target import Target
 from spyre_fx.transforms.auto.facts import value_bytes, values_of
 from spyre_fx.transforms.auto.trips import Trips
 
+OUTER_CACHE_PRICE = 0.25
+
 
 @dataclass(frozen=True)
 class Cost:
     """One way to run some ops on one target; see above for the terms."""
 
     moved: int
-    fresh: int
-    calls: int
+    """Bytes to and from main memory, outer caches included."""
     working_set: int
     """Bytes that one trip, or one op, holds at once."""
     total: float
@@ -43,49 +46,74 @@ class CostModel:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.capacity = target.capacity_bytes
-        self.cached = self.capacity // 2 if target.is_cache else 0
-        """Values of fewer bytes move nothing from op to op."""
+        self.reach = self.capacity + target.outer_cache_bytes
+        """What the scratchpad and the cache behind it hold together."""
         self.large = self.capacity if target.is_cache else 0
         """Values of more bytes are worth not to be made whole."""
+        self.small = self.capacity // 2 if target.is_cache else 0
+        """A working set that no further loop need make smaller."""
         self._reads = functools.cache(self._op_reads)
-
-    def untiled(self, ops: Iterable[fx.Node]) -> Cost:
-        """Each op on its own, at its best for the scratchpad."""
-        moved = fresh = calls = largest = 0
-        for op in ops:
-            if is_view(op):
-                continue
-            sizes = [value_bytes(value) for value in values_of(op)]
-            large = [size for size in sizes if size >= self.cached]
-            moved += self._reads(op) + sum(large)
-            fresh += sum(large)
-            calls += 1
-            largest = max(largest, sum(sizes))
-        return self._cost(moved, fresh, calls, largest)
-
-    def tiled(self, trips: Trips, tiles: Sequence[int]) -> Cost:
-        """A nest with the given tiles; what a trip makes and cannot keep is written and read again."""
-        working_set = trips.working_set(tiles)
-        room = max(self.capacity - working_set, 0)
-        moved = trips.read(tiles, room, self.cached) + trips.written()
-        moved += self._spilled(trips, tiles, working_set)
-        return self._cost(moved, trips.written() + working_set, trips.calls(tiles), working_set)
 
     def fits(self, cost: Cost) -> bool:
         """A scratchpad must hold what a trip makes; a cache spills."""
         return self.target.is_cache or cost.working_set <= self.capacity
 
-    def _spilled(self, trips: Trips, tiles: Sequence[int], working_set: int) -> int:
-        excess = max(working_set - self.capacity, 0) / working_set if working_set else 0.0
-        return int(excess * 2 * sum(piece.byte_size for piece in trips.pieces if not piece.is_input))
+    def untiled(self, ops: Iterable[fx.Node]) -> Cost:
+        """Each op on its own, at its best for the scratchpad."""
+        moved = fresh = calls = largest = 0
+        priced = 0.0
+        for op in ops:
+            if is_view(op):
+                continue
+            made = [value_bytes(value) for value in values_of(op)]
+            read, read_price = self._reads(op)
+            moved += read + sum(size for size in made if self.price(size))
+            priced += read_price + sum(size * self.price(size) for size in made)
+            fresh += sum(size for size in made if self.price(size))
+            calls += 1
+            largest = max(largest, sum(made))
+        return self._cost(moved, priced, fresh, calls, largest)
 
-    def _cost(self, moved: int, fresh: int, calls: int, working_set: int) -> Cost:
+    def tiled(self, trips: Trips, tiles: Sequence[int]) -> Cost:
+        """Loops with the given tiles; what a trip makes and cannot keep is written and read again."""
+        working_set = trips.working_set(tiles)
+        moved, priced = trips.written, float(trips.written)
+        counts = trips.counts(tiles)
+        for piece, times in trips.reads(tiles, max(self.capacity - working_set, 0)):
+            price = self.price(piece.byte_size)
+            moved += piece.byte_size * times if price else 0
+            priced += piece.byte_size * times * price
+            if piece.is_packed:
+                packed = math.prod(counts[loop] for loop in piece.home if loop not in piece.cut_by)
+                priced += piece.byte_size * (packed - 1) * self.target.packed_byte_cost
+        if working_set > self.capacity:
+            moved += int(2 * trips.made * (1 - self.capacity / working_set))
+            priced += 2 * trips.made * self._spilled(working_set)
+        return self._cost(moved, priced, trips.written + working_set, trips.calls(tiles), working_set)
+
+    def price(self, byte_size: int) -> float:
+        """What a byte of a value of this size costs to move between two ops."""
+        if self.target.is_cache and 2 * byte_size <= self.capacity:
+            return 0.0
+        return OUTER_CACHE_PRICE if self.target.is_cache and 2 * byte_size <= self.reach else 1.0
+
+    def _spilled(self, working_set: int) -> float:
+        """The part of a working set that the scratchpad does not hold, at the price of where it goes."""
+        near = max(min(working_set, self.reach) - self.capacity, 0)
+        far = max(working_set - self.reach, 0)
+        return (near * OUTER_CACHE_PRICE + far) / working_set
+
+    def _cost(self, moved: int, priced: float, fresh: int, calls: int, working_set: int) -> Cost:
         target = self.target
-        total = moved + target.fresh_byte_cost * fresh + target.call_bytes * calls
-        return Cost(moved, fresh, calls, working_set, total)
+        total = priced + target.fresh_byte_cost * fresh + target.call_bytes * calls
+        return Cost(moved, working_set, total)
 
-    def _op_reads(self, op: fx.Node) -> int:
+    def _op_reads(self, op: fx.Node) -> tuple[int, float]:
+        """What an op reads, in bytes and priced."""
         flow = Dataflow()
         sizes = {node: value_bytes(flow.value(node)) for node in flow.operands(op)}
-        large = {node: size for node, size in sizes.items() if size >= self.cached}
-        return op_reads(op, large, self.capacity)
+        large = {node: size for node, size in sizes.items() if self.price(size)}
+        once = sum(large.values())
+        read = op_reads(op, large, self.capacity)
+        priced = sum(size * self.price(size) for size in large.values())
+        return read, priced * (read / once if once else 1)

@@ -1,4 +1,4 @@
-"""The tensors that the trips of a nest work on: tiles of values, and values that each trip reads whole."""
+"""The tensors that the trips of loops work on: tiles of values, and values that each trip reads whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spyre_fx.analysis.rules.pointwise import pointwise
 from spyre_fx.analysis.rules.table import rule_for
 from spyre_fx.transforms.atoms import AtomMap
 from spyre_fx.transforms.auto.facts import value_bytes
-from spyre_fx.transforms.auto.nest import Nest
+from spyre_fx.transforms.auto.tree import LoopTree
 from spyre_fx.transforms.reductions import HALF
 
 FLOAT32_BYTES = 4
@@ -24,96 +24,105 @@ FLOAT32_BYTES = 4
 
 @dataclass(eq=False)
 class Piece:
-    """One tensor, as the trips of a nest see it."""
+    """One tensor, as the trips of loops see it."""
 
+    value: Value
     byte_size: int
     """Of the full tensor."""
-    levels: tuple[int, ...]
-    """The loops that cut it."""
+    cut_by: tuple[int, ...]
+    """The loops that cut it, outermost first."""
     first: int
-    """Position in the nest of the first op that needs it."""
+    """Position in the tree's ops of the first one that needs it."""
     last: int
-    depth: int
-    """How many loops stand around the place where it is kept: of an input, around its innermost reader."""
+    home: tuple[int, ...]
+    """The loops around the place where it is kept: of an input, those around its innermost reader."""
     is_input: bool = False
     leaves: bool = False
-    """Whether it is read outside of the nest."""
+    """Whether it is read outside of the tree."""
+    is_packed: bool = False
+    """Whether a product reads it, which brings it into an order of its own first."""
 
     def size(self, shares: Sequence[float]) -> float:
         """Bytes of the part that one trip sees, where ``shares`` has the part of each loop's axis that a tile is."""
         size = float(self.byte_size)
-        for level in self.levels:
-            if level < self.depth:
-                size *= shares[level]
+        for loop in self.cut_by:
+            if loop in self.home:
+                size *= shares[loop]
         return size
 
 
-def pieces_of(nest: Nest, flow: Dataflow) -> tuple[Piece, ...]:
-    """All pieces of ``nest``, in the order in which they are first needed."""
-    collector = _Collector(nest, flow)
-    for op in nest.ops:
+def pieces_of(tree: LoopTree, flow: Dataflow) -> tuple[Piece, ...]:
+    """All pieces of ``tree``, in the order in which they are first needed."""
+    collector = _Collector(tree, flow)
+    for op in tree.ops:
         collector.add(op)
     return tuple(collector.pieces)
 
 
 @dataclass
 class _Collector:
-    nest: Nest
+    tree: LoopTree
     flow: Dataflow
     pieces: list[Piece] = field(default_factory=list)
     _of: dict[Value, Piece] = field(default_factory=dict)
     _inputs: dict[tuple[Value, tuple[int, ...]], Piece] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.position = {op: i for i, op in enumerate(self.nest.ops)}
+        self.position = {op: i for i, op in enumerate(self.tree.ops)}
 
     def add(self, op: fx.Node) -> None:
         """The pieces that ``op`` reads and makes; ops come in graph order."""
-        here, depth = self.position[op], self.nest.depth(op)
+        here, path = self.position[op], self.tree.path[op]
         read = [self._read(op, operand, value) for operand, value in enumerate(self.flow.reads(op))]
+        is_product = any(self.tree.refined.atoms[a].combine == "matmul" for a in self._atoms(op))
         for piece in read:
             piece.last = max(piece.last, here)
-            piece.depth = max(piece.depth, depth) if piece.is_input else min(piece.depth, depth)
-        for index, index_map in enumerate(self.nest.refined.results[op]):
+            piece.home = max(piece.home, path, key=len) if piece.is_input else _common(piece.home, path)
+            piece.is_packed |= is_product
+        for index, index_map in enumerate(self.tree.refined.results[op]):
             value = Value(op, index)
             self._of[value] = read[0] if is_view(op) else self._made(value, index_map)
             if self._is_read_outside(value) and not self._of[value].is_input:
                 self._of[value].leaves = True
-        self._add_temporaries(op, here)
+        self._add_temporaries(op)
+
+    def _atoms(self, op: fx.Node) -> set[int]:
+        return {atom for operand in self.tree.refined.operands[op] for dim in operand for atom in dim}
 
     def _read(self, op: fx.Node, operand: int, value: Value) -> Piece:
         if value in self._of:
             return self._of[value]
-        key = value, self._levels(op, self.nest.refined.operands[op][operand])
+        key = value, self._cut_by(op, self.tree.refined.operands[op][operand])
         if key not in self._inputs:
-            here, depth = self.position[op], self.nest.depth(op)
-            self._inputs[key] = Piece(_storage_bytes(value), key[1], here, here, depth, is_input=True)
+            here, path = self.position[op], self.tree.path[op]
+            self._inputs[key] = Piece(value, _storage_bytes(value), key[1], here, here, path, is_input=True)
             self.pieces.append(self._inputs[key])
         return self._inputs[key]
 
     def _made(self, value: Value, index_map: AtomMap) -> Piece:
         op, here = value.node, self.position[value.node]
-        reduced = [level for level in range(self.nest.depth(op)) if self._reduces(op, level)]
-        size, first = value_bytes(value), here
+        size, first, home = value_bytes(value), here, self.tree.path[op]
+        reduced = [loop for loop in home if self._reduces(op, loop)]
         if reduced:  # a running sum, from the first trip of the outermost loop that reduces to its last
             size = _accumulator_bytes(value)
-            first = min(self.position[other] for other in self.nest.cuts[reduced[0]])
+            first = min(self.position[other] for other in self.tree.loops[reduced[0]].cut)
+            home = home[: home.index(reduced[0])]
         elif self._takes_over(value, index_map):
-            first = min(here + 1, len(self.nest.ops) - 1)
-        piece = Piece(size, self._levels(op, index_map), first, here, min([self.nest.depth(op), *reduced]))
+            first = min(here + 1, len(self.tree.ops) - 1)
+        piece = Piece(value, size, self._cut_by(op, index_map), first, here, home)
         self.pieces.append(piece)
         return piece
 
     def _takes_over(self, value: Value, index_map: AtomMap) -> bool:
         """Whether an elementwise result moves into the memory of an operand that dies."""
-        op, levels = value.node, self._levels(value.node, index_map)
+        op, cut_by = value.node, self._cut_by(value.node, index_map)
         if rule_for(op.target) is not pointwise:
             return False
         dying = [self._of[source] for source in self.flow.reads(op) if self._last_reader(source) == self.position[op]]
-        return any(piece.byte_size == value_bytes(value) and piece.levels == levels for piece in dying)
+        return any(piece.byte_size == value_bytes(value) and piece.cut_by == cut_by for piece in dying)
 
     def _last_reader(self, value: Value) -> int:
-        """The position of the last op that reads a value of the nest, through views too; -1 for any other value."""
+        """The position of the last op that reads a value made here, through views too; -1 for any other value."""
         if value not in self._of or self._of[value].is_input or self._of[value].leaves:
             return -1
         found = -1
@@ -129,23 +138,28 @@ class _Collector:
         outside = (reader for reader in readers(value.node) if reader not in self.position)
         return any(value in self.flow.reads(reader) for reader in outside)
 
-    def _levels(self, op: fx.Node, index_map: AtomMap) -> tuple[int, ...]:
+    def _cut_by(self, op: fx.Node, index_map: AtomMap) -> tuple[int, ...]:
         atoms = {atom for dim in index_map for atom in dim}
-        return tuple(level for level, cut in enumerate(self.nest.cuts) if cut.get(op) in atoms)
+        return tuple(loop for loop in self.tree.path[op] if self.tree.loops[loop].cut[op] in atoms)
 
-    def _reduces(self, op: fx.Node, level: int) -> bool:
-        atom = self.nest.cuts[level].get(op)
-        return atom is not None and self.nest.refined.atoms[atom].kind is Kind.REDUCTION
+    def _reduces(self, op: fx.Node, loop: int) -> bool:
+        return self.tree.refined.atoms[self.tree.loops[loop].cut[op]].kind is Kind.REDUCTION
 
-    def _add_temporaries(self, op: fx.Node, here: int) -> None:
+    def _add_temporaries(self, op: fx.Node) -> None:
         """The operands of a reduction in half precision, widened for a running sum in float32."""
-        if not any(self._reduces(op, level) for level in range(self.nest.depth(op))):
+        here, path = self.position[op], self.tree.path[op]
+        if not any(self._reduces(op, loop) for loop in path):
             return
         for operand, value in enumerate(self.flow.reads(op)):
             if value.tensor.dtype in HALF:
-                levels = self._levels(op, self.nest.refined.operands[op][operand])
+                cut_by = self._cut_by(op, self.tree.refined.operands[op][operand])
                 size = value.tensor.numel() * FLOAT32_BYTES
-                self.pieces.append(Piece(size, levels, here, here, self.nest.depth(op)))
+                self.pieces.append(Piece(value, size, cut_by, here, here, path))
+
+
+def _common(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    """The loops around both of two places."""
+    return tuple(a for a, b in zip(left, right, strict=False) if a == b)
 
 
 def _accumulator_bytes(value: Value) -> int:

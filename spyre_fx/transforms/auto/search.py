@@ -1,4 +1,4 @@
-"""The search: around each large value, the largest first, the nest that saves the most."""
+"""The search: around each large value, the largest first, the tree of loops that saves the most."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import fx
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.regions import Value
 from spyre_fx.transforms.auto.candidates import candidates
-from spyre_fx.transforms.auto.cost import CostModel
+from spyre_fx.transforms.auto.cost import Cost, CostModel
 from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
 from spyre_fx.transforms.auto.groups import MIB, Reason
-from spyre_fx.transforms.auto.tiles import Sized, sized
+from spyre_fx.transforms.auto.tiles import Sized
 from spyre_fx.transforms.groups import LoopGroup
 
 Found = tuple[LoopGroup, Reason]
@@ -30,10 +30,11 @@ class Search:
     def run(self) -> Iterator[Found]:
         for seed in self._seeds():
             if seed.node not in self.claimed:
-                best = self._best(seed)
-                if best is not None:
-                    self.claimed.update(best.candidate.nest.ops)
-                    yield best.candidate.nest.group(best.tiles), _reason(best)
+                found = self._best(seed)
+                if found is not None:
+                    best, before = found
+                    self.claimed.update(best.trips.tree.ops)
+                    yield best.trips.tree.group(best.tiles), _reason(best, before)
 
     def _seeds(self) -> list[Value]:
         """Values that are worth not to be made whole, the largest first."""
@@ -41,37 +42,37 @@ class Search:
         large = [value for value in values if value_bytes(value) > self.model.large]
         return sorted(large, key=value_bytes, reverse=True)
 
-    def _best(self, seed: Value) -> Sized | None:
-        tried = 0
-        best: Sized | None = None
-        for candidate in candidates(self.facts, seed, lambda op: op not in self.claimed):
-            tried += 1
-            found = sized(candidate, self.model)
-            if found is not None and (best is None or found.gain > best.gain):
-                best = found
-        if best is not None and best.gain > 0:
-            return best
-        if best is None:
-            text = "no tile fits" if tried else "no axis that a neighbour shares"
+    def _best(self, seed: Value) -> tuple[Sized, Cost] | None:
+        """The tree around ``seed`` that gains the most, with the cost of its ops without loops; None where none gains."""
+        found = [
+            (sized, self.model.untiled(sized.trips.tree.ops))
+            for sized in candidates(self.facts, seed, lambda op: op not in self.claimed, self.model)
+        ]
+        fitting = [(sized, before) for sized, before in found if self.model.fits(sized.cost)]
+        if not fitting:
+            text = "no tile fits" if found else "no axis that a neighbour shares"
             self.passed_over.append(Reason((seed.node.name,), f"not tiled, {text}"))
-        else:
-            names = tuple(op.name for op in best.candidate.nest.ops)
-            text = f"not tiled, a loop would cost {_mib(best.cost.total)}, no loop costs {_mib(best.before.total)}"
-            self.passed_over.append(Reason(names, text, best.before, best.cost))
+            return None
+        best, before = max(fitting, key=lambda pair: pair[1].total - pair[0].cost.total)
+        if best.cost.total < before.total:
+            return best, before
+        text = f"not tiled, loops would cost {_mib(best.cost.total)}, none cost {_mib(before.total)}"
+        self.passed_over.append(Reason(_names(best), text, before, best.cost))
         return None
 
 
-def _reason(best: Sized) -> Reason:
-    nest = best.candidate.nest
+def _reason(best: Sized, before: Cost) -> Reason:
     loops = ", ".join(
-        f"{count} tiles of {tile} over dim {seat.dim} of {seat.node.name}"
-        for count, tile, seat in zip(best.candidate.trips.counts(best.tiles), best.tiles, nest.seats, strict=True)
+        f"{count} tiles of {tile} over dim {loop.seat.dim} of {loop.seat.node.name}"
+        for count, tile, loop in zip(best.trips.counts(best.tiles), best.tiles, best.trips.tree.loops, strict=True)
     )
-    text = (
-        f"{loops}; moves {_mib(best.cost.moved)} instead of {_mib(best.before.moved)}, "
-        f"{_mib(best.cost.working_set)} a trip"
-    )
-    return Reason(tuple(op.name for op in nest.ops), text, best.before, best.cost, tiled=True)
+    moved = f"moves {_mib(best.cost.moved)} instead of {_mib(before.moved)}"
+    text = f"{loops}; {moved}, {_mib(best.cost.working_set)} a trip"
+    return Reason(_names(best), text, before, best.cost, tiled=True)
+
+
+def _names(found: Sized) -> tuple[str, ...]:
+    return tuple(op.name for op in found.trips.tree.ops)
 
 
 def _mib(count: float) -> str:

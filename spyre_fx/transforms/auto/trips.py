@@ -1,4 +1,4 @@
-"""What one trip of a nest holds and what all its trips move: numbers from index maps and tile sizes alone.
+"""What one trip of loops holds and what all their trips move: numbers from index maps and tile sizes alone.
 
 Nothing is traced, so that many tile sizes can be tried.
 """
@@ -6,90 +6,92 @@ Nothing is traced, so that many tile sizes can be tried.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.regions import Dataflow
-from spyre_fx.transforms.auto.nest import Nest
 from spyre_fx.transforms.auto.pieces import Piece, pieces_of
+from spyre_fx.transforms.auto.tree import LoopTree
 
 
 @dataclass(frozen=True, eq=False)
 class Trips:
-    """A nest with the tensors that its trips work on."""
+    """A tree of loops with the tensors that its trips work on."""
 
-    nest: Nest
+    tree: LoopTree
     pieces: tuple[Piece, ...]
-    work: tuple[int, ...]
-    """How many ops, views aside, stand at each depth, from 1."""
+    work: Counter[tuple[int, ...]]
+    """How many ops, views aside, stand inside of which loops."""
 
     @cached_property
     def inputs(self) -> tuple[Piece, ...]:
-        return tuple(piece for piece in self.pieces if piece.is_input)
+        """The smallest first."""
+        return tuple(sorted((piece for piece in self.pieces if piece.is_input), key=lambda piece: piece.byte_size))
+
+    @cached_property
+    def written(self) -> int:
+        """Bytes of the results that leave the tree."""
+        return sum(piece.byte_size for piece in self.pieces if piece.leaves)
+
+    @cached_property
+    def made(self) -> int:
+        """Bytes of all values that the ops make."""
+        return sum(piece.byte_size for piece in self.pieces if not piece.is_input)
 
     def counts(self, tiles: Sequence[int]) -> list[int]:
         """Trips of each loop, the remainder included."""
-        return [-(-extent // tile) for tile, extent in zip(tiles, self.nest.extents, strict=True)]
+        return [-(-loop.extent // tile) for tile, loop in zip(tiles, self.tree.loops, strict=True)]
+
+    def shares(self, tiles: Sequence[int]) -> list[float]:
+        """The part of each loop's axis that a tile is."""
+        return [tile / loop.extent for tile, loop in zip(tiles, self.tree.loops, strict=True)]
 
     def calls(self, tiles: Sequence[int]) -> int:
         """How many ops all trips start."""
-        calls, trips = 0, 1
-        for work, count in zip(self.work, self.counts(tiles), strict=True):
-            trips *= count
-            calls += work * trips
-        return calls
+        counts = self.counts(tiles)
+        return sum(ops * math.prod(counts[loop] for loop in path) for path, ops in self.work.items())
 
     def working_set(self, tiles: Sequence[int]) -> int:
         """The most bytes that one trip holds at once; values that it reads whole are not among them."""
-        shares = self._shares(tiles)
-        change = [0.0] * (len(self.nest.ops) + 1)
+        shares = self.shares(tiles)
+        change = [0.0] * (len(self.tree.ops) + 1)
         for piece in self.pieces:
-            if piece.levels or not piece.is_input:
-                change[piece.first] += piece.size(shares)
-                change[piece.last + 1] -= piece.size(shares)
+            if piece.cut_by or not piece.is_input:
+                size = piece.size(shares)
+                change[piece.first] += size
+                change[piece.last + 1] -= size
         live = most = 0.0
         for step in change:
             live += step
             most = max(most, live)
         return math.ceil(most)
 
-    def read(self, tiles: Sequence[int], room: int, smallest: int = 0) -> int:
-        """Bytes that all trips read from main memory.
+    def reads(self, tiles: Sequence[int], room: int) -> list[tuple[Piece, int]]:
+        """For each input how often its bytes are read from main memory.
 
         A tile of an input is read when a trip needs another one. An input that the trips of a loop read whole is kept
         as long as ``room`` lasts, the smallest first; else each trip reads it again.
-
-        Args:
-            room: bytes that the working set leaves.
-            smallest: inputs of fewer bytes are not counted.
         """
         counts = self.counts(tiles)
-        total = 0
-        for piece in sorted(self.inputs, key=lambda piece: piece.byte_size):
+        found: list[tuple[Piece, int]] = []
+        for piece in self.inputs:
             times = 1
-            for level in range(piece.depth):
-                if level in piece.levels:
+            for place, loop in enumerate(piece.home):
+                if loop in piece.cut_by:
                     continue
-                if any(outer in piece.levels for outer in range(level)):
+                if any(outer in piece.cut_by for outer in piece.home[:place]):
                     break  # a tile of a loop farther out, which is part of the working set
                 if piece.byte_size <= room:
                     room -= piece.byte_size
                     break
-                times *= counts[level]
-            total += piece.byte_size * times if piece.byte_size >= smallest else 0
-        return total
-
-    def written(self) -> int:
-        """Bytes of the results that leave the nest."""
-        return sum(piece.byte_size for piece in self.pieces if piece.leaves)
-
-    def _shares(self, tiles: Sequence[int]) -> list[float]:
-        return [tile / extent for tile, extent in zip(tiles, self.nest.extents, strict=True)]
+                times *= counts[loop]
+            found.append((piece, times))
+        return found
 
 
-def trips_of(nest: Nest, flow: Dataflow) -> Trips:
-    ops = [op for op in nest.ops if not is_view(op)]
-    work = tuple(sum(nest.depth(op) == depth for op in ops) for depth in range(1, len(nest.cuts) + 1))
-    return Trips(nest, pieces_of(nest, flow), work)
+def trips_of(tree: LoopTree, flow: Dataflow) -> Trips:
+    work = Counter(tree.path[op] for op in tree.ops if not is_view(op))
+    return Trips(tree, pieces_of(tree, flow), work)
