@@ -146,10 +146,11 @@ class _Emitter:
         return [self.placed[node, index] for index in range(len(results_of(node)))]
 
     def _drop_unused(self) -> None:
-        """Views of which nobody is left; what writes has no users either but stays."""
+        """Views and results that nobody reads; what writes has no users either but stays."""
         for node in reversed(self.code.nodes):
             op = node.target
-            if not node.users and isinstance(op, OpOverload) and not op._schema.is_mutable:
+            is_pure = op is operator.getitem or (isinstance(op, OpOverload) and not op._schema.is_mutable)
+            if is_pure and not node.users:
                 self.code.erase_node(node)
 
     def _copy_results(self) -> None:
