@@ -36,8 +36,8 @@ def matmul_dims(op: Descriptor, where: str) -> MatmulDims:
     roles: dict[tuple[bool, bool, bool], list[int]] = {}
     for position, role in enumerate(zip(left, right, kept, strict=True)):
         roles.setdefault(role, []).append(position)
-    one_sided = [*roles.get((True, False, False), []), *roles.get((False, True, False), [])]
-    if any(op.dims[position].extent > 1 for position in one_sided) or roles.get((False, False, True)):
+    alone = ((True, False, False), (False, True, False), (False, False, True))
+    if any(op.dims[position].extent > 1 for role in alone for position in roles.get(role, [])):
         wanted = "summed dims in both operands, result dims in at least one"
         raise WRONG_OPERANDS(where=where, found="a dim of a matrix product without a role", wanted=wanted)
     summed = roles.get((True, True, False), [])
