@@ -23,10 +23,14 @@ def page(panels: Sequence[Diagram], title: str = "spyre_fx") -> str:
 
 
 def _facts(diagram: Diagram, path: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Text by the path of positions that leads to a box, as it stands in ``data-box``."""
+    """Text by the path of positions that leads to a box, as it stands in ``data-box``.
+
+    ``words`` is what a search looks at: names, ops and shapes, but not the source lines that many boxes share.
+    """
     for position, box in enumerate(diagram.boxes):
         where = f"{path}.{position}"
-        words = "\n".join((box.title, *box.lines, box.tooltip, *box.nodes))
-        yield where, {"title": box.title, "words": words.lower(), "detail": box.detail or words}
+        inner = () if box.inside is not None else box.nodes
+        words = "\n".join((box.title, *box.lines, *box.tooltip.splitlines()[:1], *inner))
+        yield where, {"title": box.title, "words": words.lower(), "detail": box.detail or box.tooltip or words}
         if box.inside is not None:
             yield from _facts(box.inside, where)

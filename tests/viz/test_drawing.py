@@ -73,7 +73,7 @@ def test_before_and_after_stand_level_and_ops_name_their_loop():
 
 def _top_of(panel: ElementTree.Element, title: str) -> float:
     box = next(box for box in panel if any(inner.text == title for inner in box))
-    return sum(float(group.attrib["transform"].strip("translate()").split()[1]) for group in (panel, box))
+    return sum(float(group.attrib["transform"].rstrip(")").split()[1]) for group in (panel, box))
 
 
 def test_loops_plans_specs_and_bundles_are_drawn():
