@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from spyre_fx.backend.options import Options
 from spyre_fx.target import Target
 from spyre_fx.transforms.counted_loop import CountedLoop
+from spyre_fx.transforms.hints import has_hints, hints_to_coarse_tile_groups
 from spyre_fx.transforms.tile import tile
 
 log = logging.getLogger("spyre_fx")
@@ -25,6 +26,8 @@ class Choice:
 
     groups: tuple[Any, ...] = ()
     reasons: tuple[str, ...] = ()
+    is_proposal: bool = False
+    """Whether a group that cannot be tiled is left out: one that the user asked for is an error."""
 
 
 def machine(options: Options) -> Target:
@@ -34,29 +37,28 @@ def machine(options: Options) -> Target:
     return Target() if options.execute == "device" else Target.cpu()
 
 
-def choose(gm: fx.GraphModule, options: Options) -> Choice:
+def choose(gm: fx.GraphModule, options: Options, stage: str = "inference") -> Choice:
     """The groups for ``gm``.
 
-    What the user's function or hints raise is passed on. The cost model is not allowed to stop a compilation: where it
-    fails, nothing is tiled, and a warning says so.
+    Hints in the program go before the cost model. What the user's function or hints raise is passed on, in a backward
+    graph excepted, which inherits the hints of the forward. The cost model is not allowed to stop a compilation: where
+    it fails, nothing is tiled, and a warning says so.
     """
     if not any(node.op == "call_function" for node in gm.graph.nodes):
         return Choice(reasons=("no ops",))
     if callable(options.tile):
         groups = tuple(options.tile(gm))
         return Choice(groups, (f"{len(groups)} groups from {getattr(options.tile, '__name__', 'a function')}",))
-    return _CHOOSERS[options.tile](gm, options)
+    hinted = has_hints(gm)
+    if options.tile == "off":
+        return Choice(reasons=("tiling is off, although the program has hints" if hinted else "tiling is off",))
+    return _hints(gm, stage) if hinted or options.tile == "hints" else _auto(gm, options)
 
 
-def _off(gm: fx.GraphModule, options: Options) -> Choice:
-    return Choice(reasons=("tiling is off",))
-
-
-def _hints(gm: fx.GraphModule, options: Options) -> Choice:
-    from spyre_fx.transforms.hints import hints_to_coarse_tile_groups
-
-    groups = tuple(hints_to_coarse_tile_groups(gm))
-    return Choice(groups, (f"{len(groups)} groups from hints",))
+def _hints(gm: fx.GraphModule, stage: str) -> Choice:
+    inherited = stage == "backward"
+    found = hints_to_coarse_tile_groups(gm, strict=not inherited)
+    return Choice(tuple(found), (f"{len(found)} groups from hints", *found.reasons), is_proposal=inherited)
 
 
 def _auto(gm: fx.GraphModule, options: Options) -> Choice:
@@ -66,7 +68,7 @@ def _auto(gm: fx.GraphModule, options: Options) -> Choice:
         return Choice(reasons=("not tiled: this version has no cost model",))
     try:
         found = auto_groups(gm, machine(options), memory_budget=options.memory_budget)
-        return Choice(tuple(found), tuple(str(reason) for reason in found.reasons))
+        return Choice(tuple(found), tuple(str(reason) for reason in found.reasons), is_proposal=True)
     except Exception as error:
         if is_symbolic(gm):
             return Choice(reasons=(SYMBOLIC,))
@@ -74,8 +76,6 @@ def _auto(gm: fx.GraphModule, options: Options) -> Choice:
         log.warning("%s", reason, exc_info=log.isEnabledFor(logging.DEBUG))
         return Choice(reasons=(reason,))
 
-
-_CHOOSERS: dict[str, Callable[[fx.GraphModule, Options], Choice]] = {"off": _off, "auto": _auto, "hints": _hints}
 
 SYMBOLIC = "not tiled: sizes are symbolic (dynamic shapes), and tiles are cut from known sizes"
 
@@ -87,18 +87,18 @@ def is_symbolic(gm: fx.GraphModule) -> bool:
     return any(isinstance(size, torch.SymInt) for size in sizes)
 
 
-def tile_chosen(gm: fx.GraphModule, choice: Choice, options: Options) -> tuple[fx.GraphModule, Choice]:
+def tile_chosen(gm: fx.GraphModule, choice: Choice) -> tuple[fx.GraphModule, Choice]:
     """``gm`` with the chosen groups tiled and their loops planned, and what became of the choice.
 
-    errors: ``TilingError`` for a group of the user's that cannot be tiled. One of the cost model's is left out instead,
-        with a warning.
+    errors: ``TilingError`` for a group of the user's that cannot be tiled. One of the cost model's, and one that a
+        backward graph has from the hints of the forward, is left out instead, with a warning.
     """
     if not choice.groups:
         return gm, choice
     try:
         return _tiled(gm, choice.groups), choice
     except Exception:
-        if options.tile != "auto":
+        if not choice.is_proposal:
             raise
         return _tile_what_can_be(gm, choice)
 
@@ -125,7 +125,7 @@ def _tile_what_can_be(gm: fx.GraphModule, choice: Choice) -> tuple[fx.GraphModul
             reasons.append(reason)
         else:
             kept.append(group)
-    return tiled, Choice(tuple(kept), tuple(reasons))
+    return tiled, Choice(tuple(kept), tuple(reasons), is_proposal=True)
 
 
 def first_line(error: Exception) -> str:

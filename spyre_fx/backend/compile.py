@@ -11,6 +11,7 @@ from torch import fx
 from spyre_fx.backend.artifacts import Artifacts
 from spyre_fx.backend.boxed import Boxed
 from spyre_fx.backend.graph_compiler import GraphCompiler
+from spyre_fx.backend.hints import mark_named_inputs, names_before_partition
 from spyre_fx.backend.options import Options, parse
 from spyre_fx.backend.records import GraphRecord
 
@@ -72,7 +73,7 @@ def spyre_fx(gm: fx.GraphModule, example_inputs: list[Any], *, mode: str | None 
         options: a dict of ``Options`` fields.
 
     errors: ``OptionError`` for unknown or impossible options; ``TilingError`` for groups of the user's that cannot be
-        tiled. Torch shows them inside ``BackendCompilerFailed``.
+        tiled; ``HintError`` for hints that cannot be followed. Torch shows them inside ``BackendCompilerFailed``.
     """
     parsed = parse(mode, options)
     return compile_dynamo_graph(gm, example_inputs, parsed, _artifacts_of(parsed), [])
@@ -93,7 +94,10 @@ def compile_dynamo_graph(
     nothing is tiled must run as fast as the user's program.
     """
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import default_partition
 
+    if options.tile != "off":
+        mark_named_inputs(gm, example_inputs)
     compiler = GraphCompiler(options, artifacts, records)
 
     def stage(name: str) -> Any:
@@ -106,6 +110,7 @@ def compile_dynamo_graph(
         fw_compiler=stage("forward"),
         bw_compiler=stage("backward"),
         inference_compiler=stage("inference"),
+        partition_fn=names_before_partition(default_partition),
         keep_inference_input_mutations=options.execute == "cpu",
     )
     return through_aot(gm, example_inputs)

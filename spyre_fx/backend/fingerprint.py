@@ -10,6 +10,9 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from spyre_fx.capture.dim_spans import to_text
+from spyre_fx.capture.hint_scopes import scopes_of
+from spyre_fx.capture.name_marks import META
 from spyre_fx.transforms.graph_text import encode
 
 _SMALL = 4096
@@ -25,21 +28,30 @@ def fingerprint(gm: fx.GraphModule) -> str | None:
         objects.
     """
     numbers = {node: position for position, node in enumerate(gm.graph.nodes)}
+    blocks: dict[str, int] = {}
     try:
-        lines = [_line(gm, node, numbers) for node in gm.graph.nodes]
+        lines = [[*_line(gm, node, numbers), *_annotations(node, blocks)] for node in gm.graph.nodes]
     except TypeError:
         return None
     return hashlib.sha256(json.dumps(lines, sort_keys=True).encode()).hexdigest()
 
 
-def _line(gm: fx.GraphModule, node: fx.Node, numbers: dict[fx.Node, int]) -> Any:
+def _line(gm: fx.GraphModule, node: fx.Node, numbers: dict[fx.Node, int]) -> list[Any]:
     def number(operand: fx.Node) -> Any:
         return {"node": numbers[operand]}
 
     args, kwargs = pytree.tree_map_only(fx.Node, number, (node.args, dict(node.kwargs)))
     values = pytree.tree_leaves(node.meta.get("val"))
-    note = encode(node.meta.get("custom"))
-    return [node.op, _target(gm, node), encode(args), encode(kwargs), encode(values), note]
+    return [node.op, _target(gm, node), encode(args), encode(kwargs), encode(values)]
+
+
+def _annotations(node: fx.Node, blocks: dict[str, int]) -> list[Any]:
+    """What the user noted. Hint blocks are told apart by numbers, since their keys are new in each compilation."""
+    scopes = scopes_of(node)
+    hints = [(blocks.setdefault(scope.key, len(blocks)), scope.slices, scope.named_dims) for scope in scopes]
+    keys = {scope.key for scope in scopes}
+    notes = {key: note for key, note in (node.meta.get("custom") or {}).items() if key not in keys}
+    return [encode(hints), encode(notes), to_text(node.meta.get(META, ()))]
 
 
 def _target(gm: fx.GraphModule, node: fx.Node) -> Any:

@@ -19,6 +19,7 @@ from spyre_fx.backend.options import Options
 from spyre_fx.backend.progress import progress
 from spyre_fx.backend.records import GraphRecord
 from spyre_fx.backend.sizes import by_sizes
+from spyre_fx.capture.name_marks import take_marks
 from spyre_fx.codegen.bundle import Bundle
 from spyre_fx.codegen.lower import lower
 from spyre_fx.errors import SpyreFxError
@@ -48,9 +49,10 @@ class GraphCompiler:
         args:
             stage: ``"inference"``, ``"forward"`` or ``"backward"``.
 
-        errors: ``TilingError`` for groups of the user's that cannot be tiled; ``OptionError`` for a dump folder that
-            cannot be written.
+        errors: ``TilingError`` for groups of the user's that cannot be tiled; ``HintError`` for hints that cannot be
+            followed; ``OptionError`` for a dump folder that cannot be written.
         """
+        take_marks(gm)
         if is_symbolic(gm):
             return by_sizes(gm, lambda sized: self._compile(sized, stage), lambda: self._untiled(gm, stage))
         return self._compile(gm, stage)
@@ -84,10 +86,10 @@ class GraphCompiler:
             dump.graph("0_captured", gm)
         # 1. Which ops to tile, along which axes, in how many tiles.
         with _step(record, "choose"):
-            choice = choose(gm, options)
+            choice = choose(gm, options, record.stage)
         # 2. The graph with its loops, and the schedules of the loops.
         with _step(record, "tile"):
-            tiled, choice = tile_chosen(gm, choice, options)
+            tiled, choice = tile_chosen(gm, choice)
         if dump:
             dump.groups(choice.groups, choice.reasons)
             dump.graph("2_tiled", tiled)

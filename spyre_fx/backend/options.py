@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from spyre_fx.backend.flags import FLAGS, without_flags
 from spyre_fx.errors.options import COMBINATION, OPTION_VALUE, OPTIONS_KIND, UNKNOWN_MODE, UNKNOWN_OPTION
 from spyre_fx.target import Target
 
@@ -21,8 +23,8 @@ class Options:
     """How one ``torch.compile`` is done."""
 
     tile: str | Callable[..., Any] = "auto"
-    """Who chooses the groups: the cost model (``"auto"``), the hints in the model (``"hints"``), nobody (``"off"``), or
-    a function from a functional ATen ``GraphModule`` to a list of groups."""
+    """Who chooses the groups: the hints in the model or, where it has none, the cost model (``"auto"``); only the hints
+    (``"hints"``); nobody (``"off"``); or a function from a functional ATen ``GraphModule`` to a list of groups."""
     execute: str = "cpu"
     """``"cpu"`` runs the tiled graph; ``"device"`` lowers it and runs the bundle on the simulated device."""
     memory_budget: int | float | None = None
@@ -52,7 +54,7 @@ def parse(mode: str | None, options: Any, base: Options | None = None) -> Option
 
     args:
         mode: a key of ``MODES``.
-        options: a mapping of ``Options`` fields.
+        options: a mapping of ``Options`` fields, and of the flags that stand for ``tile`` (see ``flags``).
         base: the values of fields that neither names; the defaults if None.
 
     errors: ``OptionError`` for unknown names (with the nearest known one), values that cannot be, options that
@@ -62,13 +64,14 @@ def parse(mode: str | None, options: Any, base: Options | None = None) -> Option
         raise UNKNOWN_MODE(mode=mode, known=", ".join(MODES))
     if options is not None and not isinstance(options, Mapping):
         raise OPTIONS_KIND(kind=type(options).__name__)
-    known = [field.name for field in fields(Options)]
+    known = [*(field.name for field in fields(Options)), *FLAGS]
     for name in options or {}:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
             advice = f"write {near[0]!r}" if near else "take it out"
             raise UNKNOWN_OPTION(name=name, known=", ".join(known), advice=advice)
-    parsed = replace(base or Options(), **{**MODES[mode or "default"], **(options or {})})
+    given = without_flags(options or {}, os.environ if base is None else {})
+    parsed = replace(base or Options(), **{**MODES[mode or "default"], **given})
     for name, expected in _wrong_values(parsed):
         raise OPTION_VALUE(name=name, value=getattr(parsed, name), expected=expected)
     for one, other in _contradictions(parsed):

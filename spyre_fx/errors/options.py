@@ -14,6 +14,12 @@ OPTION_VALUE = Template(
     "{expected}",
     "change it in torch.compile(..., options={{{name!r}: ...}})",
 )
+FLAG_VALUE = Template(
+    OptionError,
+    "environment variable {name}={value!r}",
+    "{expected}",
+    "change it, or unset it",
+)
 OPTIONS_KIND = Template(
     OptionError,
     "options is a {kind}",

@@ -36,6 +36,11 @@ class Block:
                 yield from item.walk()
 
 
+def has_hints(gm: fx.GraphModule) -> bool:
+    """Whether an op of the graph stands in a hint block."""
+    return any(scope.slices for node in gm.graph.nodes for scope in scopes_of(node))
+
+
 def blocks_of(graph: fx.Graph) -> list[Block]:
     """The outermost blocks. One that was entered several times is one block, wherever its ops stand."""
     roots: list[Block] = []
