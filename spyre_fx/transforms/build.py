@@ -33,7 +33,7 @@ from spyre_fx.transforms.emit import (
 )
 from spyre_fx.transforms.loop_types import Assembled, Carried, Last, Leaves, Slice, TensorType
 from spyre_fx.transforms.place import Loop
-from spyre_fx.transforms.resolve import Tiles
+from spyre_fx.transforms.resolved import Tiles
 from spyre_fx.transforms.scopes import Arguments, Body, Scope, fake_mode, result_type, type_of
 from spyre_fx.transforms.stamps import stamp
 
@@ -191,7 +191,7 @@ class Builder:
         first = next(_ops(loop))
         node.meta["val"] = _result_values(results, fake_mode(first))
         stamp(node, first, loop.around(), ())
-        node.meta["loop_asked"] = loop.level.count
+        node.meta["loop_asked"], node.meta["loop_form"] = loop.level.count, loop.form
         around = loop.parent.around() if loop.parent else []
         for index, result in enumerate(results):
             op = result.value.node

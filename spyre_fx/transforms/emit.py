@@ -19,7 +19,7 @@ from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms.atoms import AtomMap
 from spyre_fx.transforms.place import Loop
 from spyre_fx.transforms.reductions import HALF, PRIMITIVES, accumulator_dtype, takes
-from spyre_fx.transforms.resolve import Resolved, Tiles
+from spyre_fx.transforms.resolved import Resolved, Tiles
 from spyre_fx.transforms.scopes import Scope, fake_mode
 from spyre_fx.transforms.stamps import stamp
 
@@ -80,14 +80,15 @@ def emit_identity(op: fx.Node, group: Resolved, loops: Sequence[Loop], home: Seq
         home: those around ``op``.
     """
     shape = tile_shape(group.refined.results[op][0], scope.tiles(group))
-    if op in group.recurrences.by_after:
-        dtype, identity = op.meta["val"].dtype, group.recurrences.by_after[op].identity
+    named, state = op, group.recurrences.by_after.get(op)
+    if state is not None:
+        named, dtype, identity = state.partial, op.meta["val"].dtype, state.identity
     else:
         combine = combine_of(op, group, home)
         dtype = accumulator_dtype(op, combine)
         identity = PRIMITIVES[combine].identity(dtype)
     kwargs = {"dtype": dtype, "device": op.meta["val"].device}
-    node = _run(op, group, scope, aten.full.default, (list(shape), identity), kwargs, [shape], "_start")
+    node = _run(named, group, scope, aten.full.default, (list(shape), identity), kwargs, [shape], "_start")
     stamp(node, op, loops, group.refined.results[op][0])
     return node
 

@@ -19,7 +19,7 @@ from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms.counts import Tiling
 from spyre_fx.transforms.groups import Level
 from spyre_fx.transforms.order import Cycle, Part, sort_parts
-from spyre_fx.transforms.resolve import Resolved, Tiles
+from spyre_fx.transforms.resolved import Resolved, Tiles
 from spyre_fx.transforms.stages import Order, stages
 
 
@@ -32,6 +32,8 @@ class Loop:
     parent: Loop | None
     path: tuple[int, ...]
     """Its number among the loops of each body around it, outermost first; the first is unique in the graph."""
+    form: tuple[str, ...] = ()
+    """Which of several passes over the axis it is, and why reductions of it were put in the form that they have."""
     items: list[fx.Node | Loop] = field(default_factory=list)
     """The ops and loops of the body, in order."""
 
@@ -158,15 +160,16 @@ class _Placer:
         """The nodes of one body (or of the graph) in order, those of ``levels`` gathered into loops."""
         scope = set(nodes)
         part_of: dict[fx.Node, Part] = {}
-        loops: dict[Part, tuple[Resolved, Level, list[fx.Node]]] = {}
+        loops: dict[Part, tuple[Resolved, Level, list[fx.Node], tuple[str, ...]]] = {}
         for number, (group, level) in enumerate(levels):
-            for stage, ops in enumerate(self._split(group, level, scope)):
-                loops[number, stage] = group, level, ops
+            passes = self._split(group, level, scope)
+            for stage, ops in enumerate(passes):
+                loops[number, stage] = group, level, ops, _form(group, level, ops, stage, len(passes))
                 part_of.update(dict.fromkeys(ops, (number, stage)))
         try:
             parts = sort_parts(nodes, part_of, self.order)
         except Cycle as cycle:
-            _, level, _ = loops[cycle.part]
+            _, level, *_ = loops[cycle.part]
             path = " -> ".join(node.name for node in cycle.path)
             raise messages.CYCLE(group=level.group, path=path) from None
         items: list[fx.Node | Loop] = []
@@ -176,8 +179,10 @@ class _Placer:
                 if parent is not None:
                     self.home[part] = parent
             else:
-                group, level, ops = loops[part]
-                items.append(self._loop(group, level, ops, parent, self._path(part, items, parent)))
+                group, level, ops, form = loops[part]
+                loop = Loop(group, level, parent, self._path(part, items, parent), form)
+                loop.items = self._arrange(ops, [(group, child) for child in level.children], loop)
+                items.append(loop)
         return items
 
     def _split(self, group: Resolved, level: Level, scope: set[fx.Node]) -> list[list[fx.Node]]:
@@ -190,13 +195,6 @@ class _Placer:
         used = sorted(set(stage.values()))
         return [[op for op in ops if stage[op] == number] for number in used]
 
-    def _loop(
-        self, group: Resolved, level: Level, ops: list[fx.Node], parent: Loop | None, path: tuple[int, ...]
-    ) -> Loop:
-        loop = Loop(group, level, parent, path)
-        loop.items = self._arrange(ops, [(group, child) for child in level.children], loop)
-        return loop
-
     def _path(self, part: Part, items: Sequence[fx.Node | Loop], parent: Loop | None) -> tuple[int, ...]:
         if parent is not None:
             return (*parent.path, sum(isinstance(item, Loop) for item in items))
@@ -205,3 +203,10 @@ class _Placer:
         if stage:  # the loops behind the first one of a group are numbered after all groups
             number, self.extra = self.extra, self.extra + 1
         return (number,)
+
+
+def _form(group: Resolved, level: Level, ops: Sequence[fx.Node], stage: int, passes: int) -> tuple[str, ...]:
+    """What is to be said of a loop besides the axis that it cuts."""
+    number = () if passes == 1 else (f"pass {stage + 1} of {passes}",)
+    chosen = (op for op in ops if op in group.choices and group.reduces(level, op))
+    return *number, *(f"{group.recurrences.partial(op).name} {group.choices[op]}" for op in chosen)

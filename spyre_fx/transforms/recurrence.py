@@ -29,6 +29,12 @@ class State:
     """The value after the last trip, a ``clone`` of the value after a trip."""
 
     @property
+    def following(self) -> fx.Node:
+        """The value after a trip."""
+        (following,) = self.after.all_input_nodes
+        return following
+
+    @property
     def identity(self) -> Any:
         """The value before the first trip."""
         return self.before.args[1]

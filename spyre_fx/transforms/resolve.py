@@ -7,72 +7,24 @@ be reduced by a composite op, such as a softmax, that op is rewritten first and 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
-from spyre_fx.analysis.iteration import Kind
 from spyre_fx.analysis.regions import Dataflow, Value, readers
 from spyre_fx.errors import SpyreFxError, collect
 from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms import decompose as _rewrites  # noqa: F401  (fills the table)
-from spyre_fx.transforms.atoms import Refined, refine
-from spyre_fx.transforms.counts import Tiling, tiles_per_factor, tiling
+from spyre_fx.transforms.atoms import refine
+from spyre_fx.transforms.counts import tiles_per_factor
 from spyre_fx.transforms.follow import Composite, LevelAxis, follow
 from spyre_fx.transforms.groups import Level, Seed
 from spyre_fx.transforms.legality import check_ops
+from spyre_fx.transforms.online import Online
 from spyre_fx.transforms.recurrence import Recurrence, Recurrences
+from spyre_fx.transforms.resolved import Resolved, Tiles
 from spyre_fx.transforms.rewriting import Rewritten, replaced_values, rewrite
-
-
-@dataclass(eq=False)
-class Resolved:
-    """One group with the axis of every level known."""
-
-    level: Level
-    refined: Refined
-    axes: dict[Level, LevelAxis]
-    """For this level and all inside it."""
-    recurrences: Recurrences
-
-    def reduces(self, level: Level, op: fx.Node) -> bool:
-        """Whether the result of ``op`` is known only when the loop of ``level`` has ended."""
-        if self.recurrences.is_of_one_trip(op):
-            return False
-        atom = self.axes[level].cut.get(self.recurrences.partial(op))
-        return atom is not None and self.refined.atoms[atom].kind is Kind.REDUCTION
-
-    def tiles(self) -> Tiles:
-        """The sizes outside of every loop."""
-        return Tiles(self)
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """The tile sizes of the loops around a place, by level, outermost first."""
-
-    group: Resolved
-    sizes: Mapping[Level, int] = field(default_factory=dict)
-
-    def extent(self, atom: int) -> int:
-        """The elements of an atom that one trip of these loops sees."""
-        facts = self.group.refined.atoms[atom]
-        extent = facts.extent
-        for level, size in self.sizes.items():
-            if self.group.axes[level].cut.get(facts.op) == atom:
-                extent = size
-        return extent
-
-    def inside(self, level: Level, tile: int) -> Tiles:
-        return Tiles(self.group, {**self.sizes, level: tile})
-
-    def factors(self, level: Level) -> list[int]:
-        """The dim that ``level`` cuts, as the loops around it leave it; its first factor is the one that is cut."""
-        return [self.extent(atom) for atom in self.group.axes[level].factors]
-
-    def tiling(self, level: Level) -> Tiling:
-        return tiling(self.factors(level), level.count, level.multiple_of)
 
 
 def resolve(levels: Sequence[Level], flow: Dataflow, strict: bool) -> list[Resolved]:
@@ -98,19 +50,23 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool) -> Resolved:
         raise collect(problems)
     made: set[fx.Node] = set()
     running: list[Recurrence] = []
+    online = Online()
     while True:
-        group = Resolved(level, refine(level, flow), {}, Recurrences(running))
+        group = Resolved(level, refine(level, flow), {}, Recurrences(running), online.choices)
         obstacle = _follow_levels(level, group.tiles(), flow, strict)
+        if isinstance(obstacle, _Nest):
+            level = _with_nest(level, obstacle)
+            continue
         if obstacle is None:
+            rewritten = online.next(group, flow)
+        else:
+            rewritten = {op: rewrite(op, combine, flow) for op, combine in obstacle.ops.items()}
+        if not rewritten:
             _check_reached(group, flow, made)
             return group
-        if isinstance(obstacle, Composite):
-            rewritten = {op: rewrite(op, combine, flow) for op, combine in obstacle.ops.items()}
-            made.update(op for new in rewritten.values() for op in new.ops)
-            running += [new.recurrence for new in rewritten.values() if new.recurrence is not None]
-            level = _with_rewritten(level, rewritten)
-        else:
-            level = _with_nest(level, obstacle)
+        made.update(op for new in rewritten.values() for op in new.ops)
+        running += [new.recurrence for new in rewritten.values() if new.recurrence is not None]
+        level = _with_rewritten(level, rewritten)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,9 +82,11 @@ class Emitter:
 
     def __init__(self, op: fx.Node) -> None:
         self.op = op
+        self.place = op
         self.ops: list[fx.Node] = []
         self.dtypes = [tensor.dtype for tensor in tensors(op.meta["val"])]
         self._states: list[State] = []
+        self._name = ""
         first = tensors(op.meta["val"])[0]
         assert isinstance(first, FakeTensor)
         self._mode = first.fake_mode
@@ -97,12 +100,20 @@ class Emitter:
         values = fx.node.map_arg((args, kwargs), lambda node: node.meta["val"])
         with self._mode, torch.no_grad():
             value = target(*values[0], **values[1])
-        with self.op.graph.inserting_before(self.op):
-            node = self.op.graph.create_node("call_function", target, args, kwargs, name=target.overloadpacket.__name__)
-        node.meta = {**self.op.meta, "val": value}
+        name = self._name or target.overloadpacket.__name__
+        with self.place.graph.inserting_before(self.place):
+            node = self.place.graph.create_node("call_function", target, args, kwargs, name=name)
+        node.meta = {**self.place.meta, "val": value}
         node.meta.pop("tensor_meta", None)
         self.ops.append(node)
         return node
+
+    @contextlib.contextmanager
+    def at(self, place: fx.Node) -> Iterator[None]:
+        """Put ops in front of ``place`` for a while."""
+        outer, self.place = self.place, place
+        yield
+        self.place = outer
 
     # ---- running values
 
@@ -116,7 +127,9 @@ class Emitter:
         Args:
             partial: the reduction of one tile, whose axes say over which loops the value runs.
         """
+        self._name = f"{partial.name}_last"
         node = self(aten.clone.default, following)
+        self._name = ""
         self._states.append(State(partial, before, node))
         return node
 

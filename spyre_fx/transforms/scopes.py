@@ -15,7 +15,7 @@ from spyre_fx.torch_compat import FakeTensor, FakeTensorMode
 from spyre_fx.transforms.executor.slices import compact_tile
 from spyre_fx.transforms.loop_types import Slice, TensorType
 from spyre_fx.transforms.place import Loop
-from spyre_fx.transforms.resolve import Resolved, Tiles
+from spyre_fx.transforms.resolved import Resolved, Tiles
 
 
 @dataclass

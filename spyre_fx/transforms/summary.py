@@ -39,6 +39,8 @@ class LoopSummary:
     """The ops of the body, without those of the loops in it."""
     bytes_per_trip: int
     """Of all tiles that one trip reads or makes, each at its full size."""
+    form: tuple[str, ...] = ()
+    """Which of several passes over its axis it is, and which reductions run online, or do not, and why."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,11 @@ class Summary:
                 f"{loop.bytes_per_trip:,}",
                 "\n".join(loop.arguments),
                 "\n".join(loop.results),
+                "\n".join(loop.form),
             )
             for loop in self.loops
         ]
-        headers = ("loop", "trips", "tile", "remainder", "bytes per trip", "takes", "gives")
+        headers = ("loop", "trips", "tile", "remainder", "bytes per trip", "takes", "gives", "form")
         return tabulate(rows, headers, disable_numparse=True)
 
     def _op_table(self) -> str:
@@ -153,6 +156,7 @@ def _loop(node: fx.Node, loop: LoopStructure, body: fx.GraphModule, name: str, d
         results=tuple(f"{o.name}: {_leaving(r)}" for o, r in zip(_outputs(body), loop.results, strict=True)),
         ops=tuple(n.name for n in own),
         bytes_per_trip=sum(_bytes(tensor) for n in made for tensor in tensors(n.meta.get("val"))),
+        form=node.meta.get("loop_form", ()),
     )
 
 

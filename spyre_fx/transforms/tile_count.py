@@ -1,6 +1,6 @@
 """How many elements of an axis one tile holds, as a tensor: an op of graphs that are being tiled.
 
-    n = tile_count(x, [1], 96)     ->     in a body with tiles of 32:  n = new_full(x_tile, [rows, 1], 32)
+n = tile_count(x, [1], 96)     ->     in a body with tiles of 32:  n = new_full(x_tile, [rows, 1], 32)
 """
 
 from __future__ import annotations
