@@ -24,8 +24,16 @@ from spyre_fx.transforms.loop_types import TensorType
 Data = Any
 """None, bool, int, float, str, and lists and dicts of them."""
 
-_MODULES = ("_operator", "builtins", "math", "torch")
-"""Where a Python function that a graph calls may come from."""
+_FUNCTIONS = {
+    "_operator": "abs add and_ eq floordiv ge getitem gt invert le lshift lt matmul mod mul ne neg not_ or_ pos pow "
+    "rshift sub truediv xor",
+    "builtins": "abs bool float int max min pow round",
+    "math": "ceil floor sqrt trunc",
+    "torch": "sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum",
+    "torch._C": "_set_grad_enabled",
+    "torch.amp.autocast_mode": "_enter_autocast _exit_autocast",
+}
+"""By module, the Python functions that a saved graph may call; no others, since a saved graph may come from anyone."""
 
 
 def graph_to_data(graph: fx.Graph, *, traces: bool = True) -> Data:
@@ -48,15 +56,28 @@ def graph_from_data(data: Data, mode: FakeTensorMode) -> fx.Graph:
     for op, name, target, args, kwargs, meta in data:
         decode = _Decoder(nodes, mode)
         found = decode(target) if op == "call_function" else target
+        _check_node(op, found, [key for key, _ in kwargs["dict"]])
         node = graph.create_node(op, found, decode(args), decode(kwargs), name)
         node.meta.update(decode(meta))
         nodes[name] = node
     return graph
 
 
+def _check_node(op: str, target: Any, keywords: list[Any]) -> None:
+    """Refuse what would not be a call once it is printed as Python."""
+    is_call = op == "call_function"
+    if not (callable(target) if is_call else isinstance(target, str)):
+        raise messages.UNREADABLE(what=f"the target {target!r}")
+    names = keywords if is_call else [*keywords, *target.split(".")]
+    if not all(isinstance(name, str) and name.isidentifier() for name in names):
+        raise messages.UNREADABLE(what=f"a name among {names} that is none")
+
+
 def _node_to_data(node: fx.Node, traces: bool) -> Data:
     try:
         target = encode(node.target)
+        if node.op == "call_function" and not isinstance(target, dict):
+            raise TypeError(f"a call of {target}")
         args, kwargs = encode(node.args), encode(dict(node.kwargs))
     except TypeError as error:
         raise messages.NO_TEXT(node=node, what=error.args[0]) from None
@@ -131,6 +152,9 @@ def _(value: fx.Node) -> Data:
     return {"node": value.name}
 
 
+_TORCH_CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
+
+
 @encode.register(torch.dtype)
 @encode.register(torch.layout)
 @encode.register(torch.memory_format)
@@ -169,8 +193,8 @@ def _(value: HigherOrderOperator) -> Data:
 @encode.register(type(len))
 @encode.register(type(encode))
 def _(value: Callable[..., Any]) -> Data:
-    module, name = value.__module__ or "builtins", value.__qualname__
-    if module.partition(".")[0] not in _MODULES or "<" in name:
+    module, name = value.__module__ or "builtins", value.__name__
+    if name not in _FUNCTIONS.get(module, "").split():
         raise TypeError(f"the function {module}.{name}")
     return {"function": [module, name]}
 
@@ -181,7 +205,10 @@ def encode_type(kind: TensorType) -> Data:
 
 def decode_type(data: Data) -> TensorType:
     shape, stride, dtype, device = data
-    return TensorType(tuple(shape), tuple(stride), getattr(torch, dtype), torch.device(device))
+    found = getattr(torch, dtype, None)
+    if not isinstance(found, torch.dtype):
+        raise messages.UNREADABLE(what=f"the dtype {dtype!r}")
+    return TensorType(tuple(shape), tuple(stride), found, torch.device(device))
 
 
 class _Decoder:
@@ -210,7 +237,7 @@ class _Decoder:
                 return complex(*content)
             case "node":
                 return self.nodes[content]
-            case "torch":
+            case "torch" if isinstance(getattr(torch, content, None), _TORCH_CONSTANTS):
                 return getattr(torch, content)
             case "device":
                 return torch.device(content)
@@ -237,9 +264,6 @@ def _op(name: str) -> Any:
 
 
 def _function(module: str, name: str) -> Any:
-    if module.partition(".")[0] not in _MODULES:
-        raise messages.UNREADABLE(what=f"a function of module {module!r}")
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
+    if name not in _FUNCTIONS.get(module, "").split():
+        raise messages.UNREADABLE(what=f"a call of {module}.{name}")
+    return getattr(importlib.import_module(module), name)

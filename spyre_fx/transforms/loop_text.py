@@ -59,6 +59,9 @@ def body_to_data(body: fx.GraphModule, *, traces: bool = True) -> Data:
 
 def body_from_data(data: Data, mode: FakeTensorMode, make: Callable[..., LoopStructure]) -> fx.GraphModule:
     """The body again."""
+    others = {node[0] for node in data["nodes"]} - {"placeholder", "call_function", "call_module", "output"}
+    if others:
+        raise messages.UNREADABLE(what=f"a node that is a {min(others)}")
     loops: dict[str, Any] = {name: loop_from_data(loop, mode, make) for name, loop in data["loops"].items()}
     return fx.GraphModule(loops, graph_from_data(data["nodes"], mode))
 
