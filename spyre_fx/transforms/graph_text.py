@@ -68,8 +68,8 @@ def _check_node(op: str, target: Any, keywords: list[Any]) -> None:
     is_call = op == "call_function"
     if not (callable(target) if is_call else isinstance(target, str)):
         raise messages.UNREADABLE(what=f"the target {target!r}")
-    names = keywords if is_call else [*keywords, *target.split(".")]
-    if not all(isinstance(name, str) and name.isidentifier() for name in names):
+    names = keywords if is_call else [*keywords, *target.lstrip("*").split(".")]
+    if not all(isinstance(name, str) and (name.isidentifier() or name.isdecimal()) for name in names):
         raise messages.UNREADABLE(what=f"a name among {names} that is none")
 
 

@@ -316,3 +316,21 @@ def test_a_window_is_the_view_that_slicing_gives(data: st.DataObject) -> None:
         view = view.narrow(1 + axis, start, tile)
         factors = (*factors[:axis], tile, *factors[axis + 1 :])
     assert torch.equal(base.as_strided(window.shape, window.stride, place).flatten(), view.flatten())
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.tril(),
+        lambda x: torch.nn.functional.avg_pool2d(x, 2),
+        lambda x: torch.narrow_copy(x, 2, 1, 2),
+        lambda x: torch.ops.aten._softmax_backward_data(x, x.softmax(-1), -1, torch.float32),
+    ],
+)
+def test_kernels_that_ignore_the_strides_of_out_write_to_tiles_of_their_own(fn):
+    x = torch.randn(3, 3, 4, 4)
+    gm = make_fx(fn)(x)
+    ops = [node.name for node in gm.graph.nodes if node.op == "call_function"]
+    tiled = tile(gm, [(ops, 2, {"x_1": 1})])
+    assert any(isinstance(module, CountedLoop) for module in tiled.modules())
+    assert torch.equal(tiled(x), gm(x))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch._ops import OpOverload
 
 
 def compile_graph(graph: fx.Graph, body: fx.GraphModule) -> tuple[Callable[..., None], str]:
-    """The function that runs ``graph``, and its source; modules and attributes that it names are those of ``body``."""
+    """The function that runs ``graph``, and its source; the modules and attributes it names are those of ``body``."""
     printer = _Printer(body, frozenset(node.name for node in graph.nodes))
     parameters = ", ".join(node.name for node in graph.nodes if node.op == "placeholder")
     last_user = {operand: node for node in graph.nodes for operand in node.all_input_nodes}
@@ -55,7 +56,7 @@ class _Printer:
 
     def _call(self, node: fx.Node) -> str:
         if node.op == "get_attr":
-            return f"{self._bind('body', self.body)}.{node.target}"
+            return f"{self._bind('attribute', attrgetter(str(node.target)))}({self._bind('body', self.body)})"
         arguments = [self._text(arg) for arg in node.args]
         keywords = [f"{key}={self._text(value)}" for key, value in node.kwargs.items()]
         match node.op:
@@ -64,7 +65,7 @@ class _Printer:
             case "call_method":
                 function = f"{arguments.pop(0)}.{node.target}"
             case _:
-                function = f"{self._bind('body', self.body)}.{node.target}"
+                function = self._bind("module", self.body.get_submodule(str(node.target)))
         return f"{function}({', '.join(arguments + keywords)})"
 
     def _function(self, target: Any) -> str:

@@ -3,7 +3,9 @@
     y = aten.add(a, b)     ->     aten.add.out(a, b, out=y)
 
 An ``out=`` overload counts only if the device has a kernel for it: the generated ones of all other ops compute into a
-fresh tensor and copy, which is what is to be avoided. A few such ops have a form of their own in the table below.
+fresh tensor and copy, which is what is to be avoided. And it counts only for ops that are known to heed the strides of
+their ``out``: pointwise ones and those listed here. Kernels such as those of pooling and ``tril`` write past a
+destination with gaps, or resize it. A few ops have a form of their own in the table below.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ def out_form(node: fx.Node) -> OutForm | None:
         return None
     if node.target in _TABLE:
         return _TABLE[node.target]
+    elementwise = torch.Tag.pointwise in node.target.tags
+    if not elementwise and node.target not in _STRIDED and node.target not in _DENSE:
+        return None
     overload = out_overload(_WITH_NUMBER.get(node.target, node.target))
     if overload is None or not has_kernel(overload, outs[0].device.type):
         return None
@@ -54,7 +59,6 @@ def out_form(node: fx.Node) -> OutForm | None:
     def emit(graph: fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any], into: Sequence[fx.Node]) -> None:
         graph.call_function(overload, args, {**kwargs, **dict(zip(names, into, strict=True))})
 
-    elementwise = torch.Tag.pointwise in node.target.tags
     return OutForm(emit, elementwise, adds=node.target in _ADDS, dense=node.target in _DENSE)
 
 
@@ -132,8 +136,23 @@ _WITH_NUMBER: dict[OpOverload, OpOverload] = {
 
 _ADDS = frozenset({aten.addmm.default, aten.baddbmm.default})
 
+_STRIDED = frozenset(
+    {
+        aten.mm.default,
+        aten.addmm.default,
+        aten.sum.dim_IntList,
+        aten.mean.dim,
+        aten.amax.default,
+        aten.amin.default,
+        aten.prod.dim_int,
+        aten.any.dim,
+        aten.all.dim,
+    }
+)
+"""Ops other than pointwise ones whose kernels write to a destination of any strides."""
+
 _DENSE = frozenset({aten.bmm.default, aten.baddbmm.default, aten._softmax.default, aten._log_softmax.default})
-"""Ops whose kernels go through a slower path, or a temporary, for a destination that is not contiguous."""
+"""Ops whose kernels are right, but go through a slower path or a temporary, if the destination is not contiguous."""
 
 _TABLE: dict[OpOverload, OutForm] = {
     aten.relu.default: OutForm(_relu, elementwise=True),
