@@ -5,56 +5,31 @@ axis is called what the dims that it indexes are called, a result dim what its a
 transposes, merges and splits; what is left of a dim after a slice, a gather or a scatter has no name.
 
     x [M, K]   w [K, N]      mm: axes M, N, K      y [M, N]      y.flatten(): M and N      .view(M, 2, N / 2): M, N, N
+
+What has no name then is called what its readers call it (``dim_inference``).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import torch
 from torch import fx
 
+from spyre_fx.analysis.dim_inference import infer
 from spyre_fx.analysis.iteration import IterationSpace
+from spyre_fx.analysis.named_axes import Axes, Named, NamedDims, Place, axes_of, disagreeing, spans_of
 from spyre_fx.analysis.regions import Dataflow, Value, is_part
 from spyre_fx.capture.dim_names import names_of, state_of
-from spyre_fx.capture.dim_spans import DimNames, Span, factor, joined, merged, sized, whole
+from spyre_fx.capture.dim_spans import DimNames, Span, merged, sized, whole
 from spyre_fx.capture.hint_scopes import scopes_of
 from spyre_fx.capture.name_marks import check_sizes, recorded_names
 from spyre_fx.errors import SpyreFxError
 from spyre_fx.errors import hints as messages
 from spyre_fx.errors.location import describe_value
 
-Axes = dict[int, tuple[Span, ...]]
-"""For each axis of an op what it runs along."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A dim of a value."""
-
-    value: Value
-    dim: int
-
-    def __str__(self) -> str:
-        return f"dim {self.dim} of {self.value} {list(self.value.tensor.shape)}"
-
-
-@dataclass(frozen=True)
-class NamedDims:
-    """The names in one graph. What has none is missing."""
-
-    values: dict[Value, DimNames] = field(default_factory=dict)
-    axes: dict[fx.Node, Axes] = field(default_factory=dict)
-    first: dict[str, Place] = field(default_factory=dict)
-    """For each name the first dim that the user gave it to."""
-    sizes: dict[str, int] = field(default_factory=dict)
-    """For each of these names the elements that it stands for."""
-    symbolic: dict[str, Place] = field(default_factory=dict)
-    """Names of dims whose size is only known at run time. They are not followed."""
-    used_scopes: set[str] = field(default_factory=set)
-    """Keys of the hint blocks whose ``named_dims`` name a value."""
+__all__ = ["NamedDims", "Place", "named_dims"]
 
 
 def named_dims(gm: fx.GraphModule, flow: Dataflow | None = None, *, strict: bool = True) -> NamedDims:
@@ -85,6 +60,7 @@ class _Propagation:
                 self._set(Value(node), self._stated(node))
             elif node.op == "call_function" and not is_part(node):
                 self._visit(node)
+        infer(self.gm.graph, self.found, self.flow)
         return self.found
 
     def _visit(self, op: fx.Node) -> None:
@@ -93,11 +69,11 @@ class _Propagation:
         if space is not None:
             axes: Axes = {}
             for index, names in stated.items():
-                axes.update(_axes_of(space, space.results[index], names))
+                axes.update(axes_of(space, space.results[index], names))
             # An op works under the names that its results were given, whatever its operands are called.
             self.found.axes[op] = axes = {**self._axes_from_operands(op, space, axes), **axes}
             for index, index_map in enumerate(space.results):
-                derived = tuple(_spans_of(space, dim, axes) for dim in index_map)
+                derived = tuple(spans_of(space, dim, axes) for dim in index_map)
                 said = stated.get(index, ((),) * len(derived))
                 stated[index] = tuple(own or other for own, other in zip(said, derived, strict=True))
         for index, names in stated.items():
@@ -112,10 +88,10 @@ class _Propagation:
         for value, index_map in zip(self.flow.reads(op), space.operands, strict=True):
             names = self.found.values.get(value, ((),) * len(index_map))
             for dim, axes in enumerate(index_map):
-                for axis, own in _axes_of(space, (axes,), (names[dim],)).items():
+                for axis, own in axes_of(space, (axes,), (names[dim],)).items():
                     spans[axis] += [(span, Place(value, dim)) for span in own]
         for axis, found in spans.items():
-            other = None if axis in stated else _disagreeing(space.axes[axis].extent, found)
+            other = None if axis in stated else disagreeing(space.axes[axis].extent, found)
             if other is not None and self.strict:
                 raise _two_names(op, space.axes[axis].extent, *other)
             if other is not None:
@@ -174,37 +150,6 @@ class _Propagation:
             raise messages.TWO_SIZES(name=span.name, first=first, second=place, node=node, **fields)
 
 
-def _axes_of(space: IterationSpace, index_map: tuple[tuple[int, ...], ...], names: DimNames) -> Axes:
-    """What the axes of a tensor's dims run along, if the dims are called ``names``."""
-    found: Axes = {}
-    for axes, spans in zip(index_map, names, strict=True):
-        inner = 1
-        for axis in reversed(axes) if spans else ():
-            extent = space.axes[axis].extent
-            own = factor(spans, inner, extent)
-            inner *= extent
-            if own:
-                found[axis] = merged((*found.get(axis, ()), *own))
-    return found
-
-
-def _spans_of(space: IterationSpace, dim: tuple[int, ...], axes: Axes) -> tuple[Span, ...]:
-    """What a dim runs along that is made of axes, outermost first."""
-    if not any(axes.get(axis) for axis in dim):
-        return ()
-    return joined([(axes.get(axis, ()), space.axes[axis].extent) for axis in dim])
-
-
-_Named = tuple[Span, Place]
-
-
-def _disagreeing(extent: int, found: list[_Named]) -> tuple[_Named, _Named] | None:
-    """Two names for all of one axis. (One name for all of it beside several for parts of it is fine.)"""
-    whole_axis = [(span, place) for span, place in found if span.is_whole and span.extent == extent]
-    others = (named for named in whole_axis[1:] if named[0].name != whole_axis[0][0].name)
-    return next(((whole_axis[0], other) for other in others), None)
-
-
-def _two_names(op: fx.Node, extent: int, first: _Named, second: _Named) -> SpyreFxError:
+def _two_names(op: fx.Node, extent: int, first: Named, second: Named) -> SpyreFxError:
     fields = {"first_name": first[0].name, "second_name": second[0].name}
     return messages.TWO_NAMES(op=op.name, first=first[1], second=second[1], extent=extent, node=op, **fields)

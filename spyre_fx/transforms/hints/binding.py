@@ -9,9 +9,9 @@ from typing import TypeVar
 from torch import fx
 
 from spyre_fx.analysis.iteration import Kind
-from spyre_fx.analysis.named_dims import NamedDims
+from spyre_fx.analysis.named_axes import Axes, NamedDims
 from spyre_fx.analysis.regions import Dataflow, Value
-from spyre_fx.capture.dim_spans import Span
+from spyre_fx.capture.dim_spans import DimNames, Span
 from spyre_fx.capture.hint_scopes import HintScope
 from spyre_fx.errors import hints as messages
 from spyre_fx.transforms.groups import DimPart, DimParts
@@ -42,18 +42,23 @@ def bind(op: fx.Node, scope: HintScope, names: NamedDims, flow: Dataflow, strict
 
 def _bind(op: fx.Node, hint: DimHint, names: NamedDims, flow: Dataflow, strict: bool) -> DimHint:
     space = flow.space(op)
-    found = covers(((axis, span) for axis, spans in names.axes.get(op, {}).items() for span in spans), hint.name)
-    if space is None or not found:
+    if space is None:
         return hint
+    found = _covers_of_axes(names.axes.get(op, {}), hint.name)
     position = {axis: place for place, axes in enumerate(space.positions) for axis in axes}
     if len(found) > 1 and strict:
         shown = " and ".join(f"position {position[axis]}" for axis, _ in (cover[0] for cover in found))
         raise messages.TWO_AXES(name=hint.name, op=op.name, positions=shown, node=op)
-    axes = [space.axes[axis] for axis, _ in found[0]]
-    if len(found) > 1 or any(axis.kind is Kind.SEQUENTIAL for axis in axes):
+    found = found or _covers_of_axes(names.inferred_axes.get(op, {}), hint.name)
+    if len(found) != 1 or any(space.axes[axis].kind is Kind.SEQUENTIAL for axis, _ in found[0]):
         return hint
     positions = dict.fromkeys(position[axis] for axis, _ in found[0])
-    return replace(hint, positions=tuple(positions), is_reduction=any(axis.kind is Kind.REDUCTION for axis in axes))
+    is_reduction = any(space.axes[axis].kind is Kind.REDUCTION for axis, _ in found[0])
+    return replace(hint, positions=tuple(positions), is_reduction=is_reduction)
+
+
+def _covers_of_axes(axes: Axes, name: str) -> list[list[tuple[int, Span]]]:
+    return covers(((axis, span) for axis, spans in axes.items() for span in spans), name)
 
 
 def covers(spans: Iterable[tuple[Place, Span]], name: str) -> list[list[tuple[Place, Span]]]:
@@ -73,11 +78,15 @@ def covers(spans: Iterable[tuple[Place, Span]], name: str) -> list[list[tuple[Pl
 
 def dim_of(value: Value, name: str, names: NamedDims) -> int | DimParts | None:
     """Where a value has the named dim, as the dims of a group say it; None where it has it not at all or twice."""
-    dims = names.values.get(value, ())
-    found = covers(((dim, span) for dim, spans in enumerate(dims) for span in spans), name)
+    found = _covers_of_dims(names.values.get(value, ()), name)
+    found = found or _covers_of_dims(names.inferred_values.get(value, ()), name)
     if len(found) != 1:
         return None
     (dim, span), *rest = found[0]
     if not rest and span.inner == 1 and span.extent == value.tensor.shape[dim]:
         return dim
     return DimParts(tuple(DimPart(dim, span.extent, span.inner) for dim, span in found[0]))
+
+
+def _covers_of_dims(names: DimNames, name: str) -> list[list[tuple[int, Span]]]:
+    return covers(((dim, span) for dim, spans in enumerate(names) for span in spans), name)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import fx
 
 from spyre_fx.analysis.fake import ensure_fake
 from spyre_fx.analysis.named_dims import named_dims
-from spyre_fx.analysis.regions import Dataflow, is_part
+from spyre_fx.analysis.regions import Dataflow, is_part, is_tensor
 from spyre_fx.errors import HintWarning, SpyreFxError, collect
 from spyre_fx.errors import hints as messages
 from spyre_fx.errors.names import near
 from spyre_fx.transforms.groups import DimParts, LoopGroup
 from spyre_fx.transforms.hints.binding import DimHint, bind, dim_of
 from spyre_fx.transforms.hints.blocks import Block, blocks_of, hidden_scopes
-from spyre_fx.transforms.hints.members import members
+from spyre_fx.transforms.hints.sharing import loops
 
 META = "dim_hints"
 
@@ -79,6 +79,7 @@ class _Maker:
     def __init__(self, gm: fx.GraphModule, strict: bool) -> None:
         self.flow = Dataflow()
         self.names = named_dims(gm, self.flow, strict=strict)
+        self.positions = {node.name: position for position, node in enumerate(gm.graph.nodes)}
         self.strict = strict
         self.hints: dict[fx.Node, list[DimHint]] = {}
         self.reasons: list[str] = []
@@ -89,13 +90,15 @@ class _Maker:
     def groups(self, root: Block) -> list[LoopGroup]:
         """The loops of an outermost block."""
         self._bind(root, ())
-        ops = list(root.ops())
-        kept = members(ops, self.hints, self.flow)
-        items = self._items(root, kept)
-        left = [op for op in ops if op not in kept]
-        if left and kept:
+        for block in root.walk():
+            self._review(block)
+        ops = set(root.ops())
+        found = [item for item in self._items(root, root.scope.slices, ops) if isinstance(item, LoopGroup)]
+        tiled = {name for group in found for name in _names_in(group)}
+        left = [op for op in sorted(ops) if op.name not in tiled]
+        if left and tiled:
             self.reasons.append(f"outside of the loops of {root.scope}: {_listed(left)}")
-        return [item for item in items if isinstance(item, LoopGroup)]
+        return found
 
     def report(self) -> None:
         """errors: one ``HintError`` for all problems."""
@@ -116,65 +119,93 @@ class _Maker:
                 self.problems.append(error)
                 self.hints[item] = []
 
-    def _items(self, block: Block, kept: set[fx.Node]) -> list[Any]:
-        """The body of the block's innermost loop, with the block's loops around it."""
-        scope = block.scope
-        ops = sorted(kept.intersection(block.ops()))
-        bound = {name: [op for op in ops if _has(self.hints[op], scope.key, name)] for name, _ in scope.slices}
-        loops = [(name, count) for name, count in scope.slices if self._is_wanted(block, name, count, bound[name])]
-        if scope.named_dims is not None and scope.key not in self.names.used_scopes:
+    def _review(self, block: Block) -> None:
+        """Say what becomes of each loop that a block asks for."""
+        scope, names = block.scope, self.names
+        ops = sorted(block.ops())
+        for name, count in scope.slices:
+            bound = self._bound(block, name, ops)
+            if name in names.symbolic and name not in names.first:
+                self.unbound.append(messages.SYMBOLIC_DIM.format(name=name, hint=scope, place=names.symbolic[name]))
+            elif name not in names.first:
+                fields = {"known": ", ".join(map(repr, names.first)) or "none", "nearest": near(name, names.first)}
+                error = messages.UNKNOWN_DIM(name=name, hint=scope, node=next(iter(ops), None), **fields)
+                self.problems += [error] * self.strict
+                self.unbound += [str(error).splitlines()[0]] * (not self.strict)
+            elif count > names.sizes[name]:
+                size, place = names.sizes[name], names.first[name]
+                error = messages.TOO_MANY_TILES(name=name, count=count, hint=scope, size=size, place=place)
+                self.problems.append(error)
+            elif not bound:
+                self.unbound.append(messages.NO_OP.format(name=name, hint=scope, ops=_listed(ops)))
+            elif count == 1:
+                self.reasons.append(f"{name}: no loop, since {scope} asks for one tile")
+            else:
+                self.reasons.append(f"{name}: {count} tiles over {_listed(bound)}")
+        if scope.named_dims is not None and scope.key not in names.used_scopes:
             self.unbound.append(messages.NAMES_UNUSED.format(hint=scope, rank=len(scope.named_dims)))
+
+    def _items(self, block: Block, levels: Sequence[tuple[str, int]], allowed: Collection[fx.Node]) -> list[Any]:
+        """The ops out of ``allowed`` in the loops of ``levels`` and of the blocks inside, as a body of a ``LoopGroup``.
+
+        An op gets the loops whose dims it has: ``{M: 4, K: 2}`` around an op with M and K, and one with M alone, gives
+        ``LoopGroup(4, M, [LoopGroup(2, K, [first]), second])``.
+        """
+        if not levels:
+            return self._body(block, allowed)
+        (name, count), *rest = levels
+        ops = sorted(op for op in block.ops() if op in allowed)
+        bound = self._bound(block, name, ops) if count > 1 else []
+        found = loops(ops, bound, lambda value: dim_of(value, name, self.names) is not None, self.flow)
+        tiled = set().union(*found)
+        outside = [op for op in ops if op not in tiled]
+        items = self._items(block, rest, outside) if outside else []
+        for inside in found:
+            seeds = self._dims([op for op in bound if op in inside], inside, name)
+            items.append(LoopGroup(count, seeds, self._items(block, rest, inside)))
+        if len(found) > 1:
+            self.reasons.append(f"{name}: {len(found)} loops in a row, since ops between them need the whole of it")
+        return sorted(items, key=self._position)
+
+    def _body(self, block: Block, allowed: Collection[fx.Node]) -> list[Any]:
         items: list[Any] = []
         for item in block.items:
             if isinstance(item, Block):
-                items += self._items(item, kept)
-            elif item in kept:
+                items += self._items(item, item.scope.slices, allowed)
+            elif item in allowed:
                 items.append(item.name)
-        for name, count in reversed(loops):
-            items = [LoopGroup(count, self._dims(bound[name], ops, name), items)]
         return items
 
-    def _is_wanted(self, block: Block, name: str, count: int, bound: Sequence[fx.Node]) -> bool:
-        """Whether there is to be a loop. If not, it is said why."""
-        scope, names = block.scope, self.names
-        if name in names.symbolic and name not in names.first:
-            self.unbound.append(messages.SYMBOLIC_DIM.format(name=name, hint=scope, place=names.symbolic[name]))
-        elif name not in names.first:
-            fields = {"known": ", ".join(map(repr, names.first)) or "none", "nearest": near(name, names.first)}
-            error = messages.UNKNOWN_DIM(name=name, hint=scope, node=next(iter(block.ops()), None), **fields)
-            self.problems += [error] * self.strict
-            self.unbound += [str(error).splitlines()[0]] * (not self.strict)
-        elif count > names.sizes[name]:
-            size, place = names.sizes[name], names.first[name]
-            self.problems.append(messages.TOO_MANY_TILES(name=name, count=count, hint=scope, size=size, place=place))
-        elif not bound:
-            self.unbound.append(messages.NO_OP.format(name=name, hint=scope, ops=_listed(list(block.ops()))))
-        elif count == 1:
-            self.reasons.append(f"{name}: no loop, since {scope} asks for one tile")
-        else:
-            self.reasons.append(f"{name}: {count} tiles over {_listed(bound)}")
-            return True
-        return False
+    def _position(self, item: str | LoopGroup) -> int:
+        """Where the first op of an item stands in the graph."""
+        return min(self.positions[name] for name in ([item] if isinstance(item, str) else _names_in(item)))
 
-    def _dims(self, bound: Sequence[fx.Node], ops: Sequence[fx.Node], name: str) -> dict[str, int | DimParts]:
+    def _bound(self, block: Block, name: str, ops: Iterable[fx.Node]) -> list[fx.Node]:
+        """The ops that have the dim of one of a block's loops."""
+        key = (block.scope.key, name)
+        return [op for op in ops if any(hint.positions and (hint.scope, hint.name) == key for hint in self.hints[op])]
+
+    def _dims(self, bound: Sequence[fx.Node], ops: Collection[fx.Node], name: str) -> dict[str, int | DimParts]:
         """Where following the axis begins: at the ops whose results have it, and at what the others read."""
         dims: dict[str, int | DimParts] = {}
-        inside = set(ops)
         for op in bound:
-            results = [node for node in (op, *(user for user in op.users if is_part(user))) if self._dim(node, name)]
-            operands = [node for node in self.flow.operands(op) if self._dim(node, name)]
-            outside = [node for node in operands if self.flow.value(node).node not in inside]
-            for node in results[:1] or outside:
-                dims[node.name] = self._dim(node, name)[0]
+            results = self._having(name, (op, *(user for user in op.users if is_part(user))))
+            operands = (node for node in self.flow.operands(op) if self.flow.value(node).node not in ops)
+            dims.update(results[:1] or self._having(name, operands))
         return dims
 
-    def _dim(self, node: fx.Node, name: str) -> list[int | DimParts]:
-        found = dim_of(self.flow.value(node), name, self.names)
-        return [] if found is None else [found]
+    def _having(self, name: str, nodes: Iterable[fx.Node]) -> list[tuple[str, int | DimParts]]:
+        """Those of ``nodes`` whose value has the named dim, with the place of it."""
+        found = ((node.name, dim_of(self.flow.value(node), name, self.names)) for node in nodes if is_tensor(node))
+        return [(node, dim) for node, dim in found if dim is not None]
 
 
-def _has(hints: Sequence[DimHint], scope: str, name: str) -> bool:
-    return any(hint.positions and (hint.scope, hint.name) == (scope, name) for hint in hints)
+def _names_in(group: LoopGroup) -> Iterator[str]:
+    for item in group.body:
+        if isinstance(item, LoopGroup):
+            yield from _names_in(item)
+        else:
+            yield item
 
 
 def _listed(ops: Sequence[fx.Node]) -> str:
