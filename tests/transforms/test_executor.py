@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -18,6 +20,7 @@ from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.executor.storage import ALIGNMENT, Lifetime, pack
 from spyre_fx.transforms.executor.windows import Window
 from spyre_fx.transforms.loop_types import Assembled, Carried, Slice
+from spyre_fx.transforms.tile import tile
 from tests.transforms.loop_cases import loop_of, rows
 
 
@@ -327,7 +330,9 @@ def test_a_window_is_the_view_that_slicing_gives(data: st.DataObject) -> None:
         lambda x: torch.ops.aten._softmax_backward_data(x, x.softmax(-1), -1, torch.float32),
     ],
 )
-def test_kernels_that_ignore_the_strides_of_out_write_to_tiles_of_their_own(fn):
+def test_kernels_that_ignore_the_strides_of_out_write_to_tiles_of_their_own(
+    fn: Callable[[Tensor], Tensor],
+) -> None:
     x = torch.randn(3, 3, 4, 4)
     gm = make_fx(fn)(x)
     ops = [node.name for node in gm.graph.nodes if node.op == "call_function"]

@@ -3,9 +3,9 @@
     y = aten.add(a, b)     ->     aten.add.out(a, b, out=y)
 
 An ``out=`` overload counts only if the device has a kernel for it: the generated ones of all other ops compute into a
-fresh tensor and copy, which is what is to be avoided. And it counts only for ops that are known to heed the strides of
-their ``out``: pointwise ones and those listed here. Kernels such as those of pooling and ``tril`` write past a
-destination with gaps, or resize it. A few ops have a form of their own in the table below.
+fresh tensor and copy, which is what is to be avoided. Kernels such as those of ``tril`` and softmax ignore the strides
+of their ``out``; so all but the pointwise ops and those listed here write to contiguous memory only. A few ops have a
+form of their own in the table below.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Emit = Callable[[fx.Graph, tuple[Any, ...], dict[str, Any], Sequence[fx.Node]], 
 @dataclass(frozen=True)
 class OutForm:
     """``emit`` adds the nodes; ``elementwise``: an out may be exactly one of the operands; ``adds``: it may be the
-    first operand; ``dense``: a destination with gaps costs more than a copy does.
+    first operand; ``dense``: the memory must be contiguous.
     """
 
     emit: Emit
@@ -47,7 +47,8 @@ def out_form(node: fx.Node) -> OutForm | None:
     if node.target in _TABLE:
         return _TABLE[node.target]
     elementwise = torch.Tag.pointwise in node.target.tags
-    if not elementwise and node.target not in _STRIDED and node.target not in _DENSE:
+    dense = not elementwise and node.target not in _STRIDED
+    if dense and not all(value.is_contiguous() for value in outs):
         return None
     overload = out_overload(_WITH_NUMBER.get(node.target, node.target))
     if overload is None or not has_kernel(overload, outs[0].device.type):
@@ -59,7 +60,7 @@ def out_form(node: fx.Node) -> OutForm | None:
     def emit(graph: fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any], into: Sequence[fx.Node]) -> None:
         graph.call_function(overload, args, {**kwargs, **dict(zip(names, into, strict=True))})
 
-    return OutForm(emit, elementwise, adds=node.target in _ADDS, dense=node.target in _DENSE)
+    return OutForm(emit, elementwise, adds=node.target in _ADDS, dense=dense)
 
 
 def results_of(node: fx.Node) -> tuple[torch.Tensor, ...]:
@@ -149,10 +150,9 @@ _STRIDED = frozenset(
         aten.all.dim,
     }
 )
-"""Ops other than pointwise ones whose kernels write to a destination of any strides."""
-
-_DENSE = frozenset({aten.bmm.default, aten.baddbmm.default, aten._softmax.default, aten._log_softmax.default})
-"""Ops whose kernels are right, but go through a slower path or a temporary, if the destination is not contiguous."""
+"""Ops other than pointwise ones whose kernels write to memory of any strides, and as fast as to contiguous memory. (The
+one of ``bmm`` is right too, but slower than a copy afterwards.)
+"""
 
 _TABLE: dict[OpOverload, OutForm] = {
     aten.relu.default: OutForm(_relu, elementwise=True),

@@ -1,0 +1,212 @@
+"""Tile every sample of torch's operator database along every dim of every tensor input.
+
+    python -m tests.conformance.opinfo [--dtypes float32 int64 ...] [--ops softmax ...] [--samples 4] [--markdown FILE]
+
+Each sample is traced with ``make_fx`` and tiled with all its ops in one group, seeded at one dim of one input, by 2 and
+by 3 (so that remainders come up). A verdict is *same* (equal to the untiled graph, with a loop in it), *refused* (by an
+error of the library), *wrong* (another value, type, shape or stride, or no loop) or *crash*.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from tabulate import tabulate
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils import _pytree as pytree
+
+import spyre_fx
+
+DTYPES = ("float32", "int64", "bool", "bfloat16", "complex64")
+COUNTS = (2, 3)
+TOLERANCE = {torch.bfloat16: 3e-2, torch.float32: 1e-4, torch.complex64: 1e-4}
+
+
+@dataclass
+class Verdicts:
+    """What became of the samples of one op in one dtype."""
+
+    name: str
+    dtype: str
+    counts: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    tileable: bool = False
+    """Some input has a dim of size 2 or more."""
+
+
+def traced(op: Any, sample: Any) -> tuple[fx.GraphModule, list[torch.Tensor]] | None:
+    """The graph of a sample over its tensor inputs, or None where the sample cannot be traced."""
+    leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    def fn(*tensors: torch.Tensor) -> Any:
+        filled = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            filled[place] = tensor
+        first, args, kwargs = pytree.tree_unflatten(filled, spec)
+        return op.op(first, *args, **kwargs)
+
+    tensors = [leaves[place].detach() for place in places]
+    try:
+        return make_fx(fn)(*tensors), tensors
+    except Exception:  # samples of ops that no tracer takes fail in many ways, none of them ours
+        return None
+
+
+def samples(op: Any, dtype: torch.dtype, limit: int) -> Iterator[Any]:
+    for number, sample in enumerate(op.sample_inputs("cpu", dtype)):
+        if number == limit:
+            return
+        yield sample
+
+
+def check_op(op: Any, dtype: torch.dtype, limit: int) -> Verdicts:
+    """All verdicts for one op."""
+    torch.manual_seed(0)
+    full_name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
+    verdicts = Verdicts(full_name, str(dtype).removeprefix("torch."))
+    for sample in samples(op, dtype, limit):
+        found = traced(op, sample)
+        if found is None:
+            verdicts.counts["not traced"] += 1
+            continue
+        gm, tensors = found
+        ops = [node.name for node in gm.graph.nodes if node.op == "call_function"]
+        ports = gm.graph.find_nodes(op="placeholder")
+        for port, tensor in zip(ports, tensors, strict=True):
+            for dim, size in enumerate(tensor.shape):
+                if size < 2 or not ops or not port.users:
+                    continue
+                verdicts.tileable = True
+                for count in (count for count in COUNTS if count <= size):
+                    verdict, text = check_tiling(gm, tensors, [(ops, count, {port.name: dim})])
+                    verdicts.counts[verdict] += 1
+                    if verdict in ("wrong", "crash"):
+                        verdicts.problems.append(f"{full_name} {dtype} {port.name}:{dim} by {count}: {text}")
+    return verdicts
+
+
+def check_tiling(gm: fx.GraphModule, tensors: list[torch.Tensor], groups: list[Any]) -> tuple[str, str]:
+    """One verdict, and what it was based on."""
+    code = gm.code
+    try:
+        tiled = spyre_fx.tile(gm, groups)
+    except spyre_fx.InternalError as error:
+        return "crash", str(error).splitlines()[0]
+    except spyre_fx.SpyreFxError as error:
+        return ("refused", str(error).splitlines()[0]) if gm.code == code else ("wrong", "the graph was edited")
+    except Exception as error:
+        return "crash", f"tile: {type(error).__name__}: {str(error).splitlines()[:1]}"
+    ours, theirs = clones(tensors), clones(tensors)
+    try:
+        torch.manual_seed(7)
+        expected = gm(*theirs)
+    except Exception as error:
+        return "not run", f"{type(error).__name__}"
+    try:
+        torch.manual_seed(7)
+        actual = tiled(*ours)
+    except spyre_fx.SpyreFxError as error:
+        return "refused", str(error).splitlines()[0]
+    except Exception as error:
+        return "crash", f"run: {type(error).__name__}: {str(error).splitlines()[:1]}"
+    problem = difference(expected, actual) or difference(theirs, ours)
+    if problem is None and not any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules()):
+        problem = "no loop"
+    return ("same", "") if problem is None else ("wrong", problem)
+
+
+def clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x) for x in tensors]
+
+
+def difference(expected: Any, actual: Any) -> str | None:
+    """What tells two results apart, or None."""
+    wanted, tree = pytree.tree_flatten(expected)
+    found, other = pytree.tree_flatten(actual)
+    if tree != other:
+        return "structure"
+    for want, have in zip(wanted, found, strict=True):
+        if not isinstance(want, torch.Tensor):
+            if want != have and want == want:
+                return f"{have!r} instead of {want!r}"
+            continue
+        if (want.shape, want.dtype) != (have.shape, have.dtype):
+            return f"{list(have.shape)} {have.dtype} instead of {list(want.shape)} {want.dtype}"
+        if want.numel() and want.stride() != have.stride():
+            return f"strides {have.stride()} instead of {want.stride()}"
+        if not close(want, have):
+            return f"values differ by up to {(want.to(torch.complex128) - have.to(torch.complex128)).abs().max():.3g}"
+    return None
+
+
+def close(want: torch.Tensor, have: torch.Tensor) -> bool:
+    if not want.is_floating_point() and not want.is_complex():
+        return torch.equal(want, have)
+    wide = torch.complex128 if want.is_complex() else torch.float64
+    limit = TOLERANCE.get(want.dtype, 1e-6)
+    return torch.allclose(want.to(wide), have.to(wide), rtol=limit, atol=limit, equal_nan=True)
+
+
+def table(results: list[Verdicts]) -> str:
+    """Totals by dtype, with the share of ops that have a tiled sample among those that could."""
+    rows = []
+    for dtype in dict.fromkeys(result.dtype for result in results):
+        mine = [result for result in results if result.dtype == dtype]
+        could = [result for result in mine if result.tileable]
+        tiled = [result for result in could if result.counts["same"]]
+        total = sum((result.counts for result in mine), Counter())
+        share = f"{len(tiled)} of {len(could)} ({100 * len(tiled) / max(len(could), 1):.0f} %)"
+        rows.append([dtype, len(mine), share, *(total[key] for key in ("same", "refused", "wrong", "crash"))])
+    headers = ["dtype", "ops", "ops with a tiled sample", "same", "refused", "wrong", "crash"]
+    return tabulate(rows, headers, tablefmt="github")
+
+
+def op_table(results: list[Verdicts]) -> str:
+    rows = [
+        [result.name, result.dtype, *(result.counts[key] or "" for key in ("same", "refused", "wrong", "crash"))]
+        for result in results
+        if result.tileable
+    ]
+    return tabulate(rows, ["op", "dtype", "same", "refused", "wrong", "crash"], tablefmt="github")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtypes", nargs="*", default=DTYPES)
+    parser.add_argument("--ops", nargs="*")
+    parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--part", default="0/1", help="i/n: only every n-th op, from the i-th")
+    parser.add_argument("--markdown", type=Path, help="write the tables to a file")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)  # the tensors are tiny
+    part, parts = (int(number) for number in options.part.split("/"))
+    results = []
+    for name in options.dtypes:
+        dtype = getattr(torch, name)
+        for op in op_db[part::parts]:
+            if (options.ops and op.name not in options.ops) or dtype not in op.supported_dtypes("cpu"):
+                continue
+            results.append(check_op(op, dtype, options.samples))
+            for problem in results[-1].problems[:3]:
+                print(problem, flush=True)
+    print(table(results))
+    if options.markdown:
+        note = f"# Conformance\n\n{__doc__.splitlines()[0]} At most {options.samples} samples an op.\n"
+        options.markdown.write_text(f"{note}\n{table(results)}\n\n{op_table(results)}\n", encoding="utf-8")
+    return int(any(result.counts["wrong"] or result.counts["crash"] for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
