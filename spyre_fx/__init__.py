@@ -1,5 +1,7 @@
 """Rewrite torch.fx graphs so that their working set fits a scratchpad or a cache."""
 
+from typing import TYPE_CHECKING, Any
+
 from spyre_fx._version import __version__
 from spyre_fx.analysis.iteration_space import iteration_space
 from spyre_fx.analysis.registration import register_iteration_space
@@ -29,10 +31,15 @@ from spyre_fx.transforms.auto import auto_groups
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.groups import LoopGroup
 from spyre_fx.transforms.hints import hints_to_coarse_tile_groups
+from spyre_fx.transforms.summary import summary
 from spyre_fx.transforms.tile import tile
 from spyre_fx.viz import draw
 
+if TYPE_CHECKING:
+    from spyre_fx.backend import Backend
+
 __all__ = [
+    "Backend",
     "BudgetExceeded",
     "Bundle",
     "CaptureError",
@@ -70,5 +77,15 @@ __all__ = [
     "register_iteration_space",
     "register_kernel",
     "spyre_hint",
+    "summary",
     "tile",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``Backend`` is imported when it is used: it brings torch.compile with it, which a script may not need."""
+    if name == "Backend":
+        from spyre_fx.backend import Backend
+
+        return Backend
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
