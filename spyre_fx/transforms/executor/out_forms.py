@@ -3,9 +3,9 @@
     y = aten.add(a, b)     ->     aten.add.out(a, b, out=y)
 
 An ``out=`` overload counts only if the device has a kernel for it: the generated ones of all other ops compute into a
-fresh tensor and copy, which is what is to be avoided. Kernels such as those of ``tril`` and softmax ignore the strides
-of their ``out``; so all but the pointwise ops and those listed here write to contiguous memory only. A few ops have a
-form of their own in the table below.
+fresh tensor and copy, which is what is to be avoided. Kernels such as those of ``tril``, softmax and ``gelu`` ignore
+the strides of their ``out``; so all but the other pointwise ops and those listed here write to contiguous memory only.
+A few ops have a form of their own in the table below.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def out_form(node: fx.Node) -> OutForm | None:
     if node.target in _TABLE:
         return _TABLE[node.target]
     elementwise = torch.Tag.pointwise in node.target.tags
-    dense = not elementwise and node.target not in _STRIDED
+    dense = not writes_any_strides(node.target)
     if dense and not all(value.is_contiguous() for value in outs):
         return None
     overload = out_overload(_WITH_NUMBER.get(node.target, node.target))
@@ -61,6 +61,11 @@ def out_form(node: fx.Node) -> OutForm | None:
         graph.call_function(overload, args, {**kwargs, **dict(zip(names, into, strict=True))})
 
     return OutForm(emit, elementwise, adds=node.target in _ADDS, dense=dense)
+
+
+def writes_any_strides(op: OpOverload) -> bool:
+    """True if the kernel of the ``out=`` overload writes to memory with gaps what it writes to contiguous memory."""
+    return op in _STRIDED or (torch.Tag.pointwise in op.tags and op is not aten.gelu.default)
 
 
 def results_of(node: fx.Node) -> tuple[torch.Tensor, ...]:
