@@ -34,6 +34,8 @@ class Copies:
 
     def __init__(self) -> None:
         self._made: dict[Any, fx.Node] = {}
+        self.last_early: dict[fx.Node, fx.Node] = {}
+        """For each running maximum the last of the ops right behind it."""
 
     def __call__(self, emit: Emitter, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         key = (target, _hashable(args), _hashable(sorted(kwargs.items())))
@@ -70,8 +72,6 @@ class Rescaling:
         self.copies = copies
         self.flow = flow
         self.emit = Emitter(found.op)
-        self.early = running.after.next
-        """The place from which on the maximum can be read."""
         self.copied: dict[fx.Node, fx.Node] = {}
         """For ops on the road their copies, which read values of the trip."""
 
@@ -113,8 +113,8 @@ class Rescaling:
     def _shifted(self, shift: Step) -> fx.Node:
         """``x - m``, where a maximum of -inf counts as 0."""
         following = self.running.following
-        nothing = self._at(self.early, aten.eq.Scalar, following, -math.inf)
-        safe = self._at(self.early, aten.masked_fill.Scalar, following, nothing, 0)
+        nothing = self._early(aten.eq.Scalar, following, -math.inf)
+        safe = self._early(aten.masked_fill.Scalar, following, nothing, 0)
         row: dict[fx.Node, fx.Node] = {self.found.row[-1]: safe, self.running.after: safe}
         x = without_casts(shift.source)
         if dtype_of(x) != dtype_of(shift.source):
@@ -138,19 +138,18 @@ class Rescaling:
         """The value of an element that was the maximum before, for each row."""
         *steps, shift = self.found.steps
         dtype = wide_dtype(dtype_of(shift.node))
-        place = self.early
         before, following = (
-            value if dtype_of(value) == dtype else self._at(place, aten._to_copy.default, value, dtype=dtype)
+            value if dtype_of(value) == dtype else self._early(aten._to_copy.default, value, dtype=dtype)
             for value in (self.running.before, self.running.following)
         )
-        same = self._at(place, aten.eq.Tensor, before, following)
-        value = self._at(place, aten.sub.Tensor, before, following)
-        value = self._at(place, aten.masked_fill.Scalar, value, same, 0)
+        same = self._early(aten.eq.Tensor, before, following)
+        value = self._early(aten.sub.Tensor, before, following)
+        value = self._early(aten.masked_fill.Scalar, value, same, 0)
         for step in reversed(steps):
             if step.role is Role.SCALED:
-                value = self._at(place, step.node.target, value, *step.node.args[1:])
+                value = self._early(step.node.target, value, *step.node.args[1:])
             elif step.role is Role.EXPONENTIAL:
-                return self._at(place, step.node.target, value)
+                return self._early(step.node.target, value)
         raise AssertionError("the road to a maximum leads through no exponential")
 
     # ---- what follows the loop
@@ -178,6 +177,15 @@ class Rescaling:
         return laid_out(self.emit, value, how)
 
     # ---- copies
+
+    def _early(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        """An op right behind the maximum, before everything that reads it."""
+        after = self.running.after
+        last = self.copies.last_early.get(after, after)
+        node = self._at(last.next, target, *args, **kwargs)
+        if last < node:
+            self.copies.last_early[after] = node
+        return node
 
     def _at(self, place: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         with self.emit.at(place):
