@@ -17,11 +17,11 @@ def place_in(value: Access, destination: Access) -> Access | None:
         return None
     found: list[list[tuple[int, Term]]] = [[] for _ in value.buffer.shape]
     singles: list[list[Term]] = [[] for _ in value.buffer.shape]
+    waiting: list[Term] = []
     for terms, targets in zip(value.dims, destination.dims, strict=True):
         factors = refine([[term.extent for term in terms], [term.extent for term in targets]])
         if factors is None:
             return None
-        waiting: list[Term] = []
         for term, target in zip(align(terms, factors), align(targets, factors), strict=True):
             if term.dim >= 0:
                 found[term.dim].append((term.step, target))

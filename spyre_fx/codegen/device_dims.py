@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from spyre_fx.codegen.kernels import Kernel, Operand
 from spyre_fx.codegen.layout import Layout
+from spyre_fx.errors.lowering import WINDOW_CARRIES
 
 
 @dataclass(frozen=True)
@@ -60,3 +61,9 @@ def _parts_of(kernel: Kernel, operand: Operand, layout: Layout, dim: int, size: 
         if part.offset + extent > part.size:
             return None
     return parts
+
+
+def carries(kernel: Kernel, operand: Operand) -> Exception:
+    """The error about a window that has no device dims."""
+    shape = list(operand.buffer.shape)
+    return WINDOW_CARRIES(op=kernel.op, origin=kernel.origin, name=operand.buffer.name, shape=shape)

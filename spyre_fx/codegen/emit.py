@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 
 from spyre_fx.codegen.access import Buffer
-from spyre_fx.codegen.device_dims import Part, device_parts
+from spyre_fx.codegen.device_dims import Part, carries, device_parts
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.division import Splits
 from spyre_fx.codegen.kernels import Axis, Item, Kernel, KernelLoop, Operand
@@ -17,7 +17,6 @@ from spyre_fx.codegen.layout import Layout, device_strides, word_bytes
 from spyre_fx.codegen.specs import LoopSpec, OpSpec, Spec, TensorArg
 from spyre_fx.codegen.sticks import SPARSE, Layouts, lane_of
 from spyre_fx.codegen.terms import Loop
-from spyre_fx.errors.lowering import WINDOW_CARRIES
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,7 @@ class Emitter:
     def _parts(self, kernel: Kernel, operand: Operand) -> list[Part]:
         found = device_parts(kernel, operand, self.layouts[operand.buffer])
         if found is None:
-            shape = list(operand.buffer.shape)
-            raise WINDOW_CARRIES(op=kernel.op, origin=kernel.origin, name=operand.buffer.name, shape=shape)
+            raise carries(kernel, operand)
         return found
 
     def _arg(

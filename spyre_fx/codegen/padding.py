@@ -18,10 +18,11 @@ from dataclasses import replace
 
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.builder import Builder
-from spyre_fx.codegen.device_dims import device_parts
+from spyre_fx.codegen.device_dims import carries, device_parts
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, replaced
 from spyre_fx.codegen.layout import layout_of_slots, round_up
+from spyre_fx.codegen.rebase import like, whole_copy
 from spyre_fx.codegen.sticks import SPARSE, Layouts, lane_of, layout_for
 from spyre_fx.codegen.tree import HostCall
 
@@ -61,13 +62,16 @@ class Padder:
         after: list[Item] = []
         for position, operand in enumerate(kernel.inputs):
             if not self._splits(kernel, operand):
-                copy, operand = self._copied(kernel, operand, merged=True)
+                copies, operand = self._split_copy(kernel, operand)
                 kernel = replaced(kernel, position, operand)
-                before += self._kernel(copy)
+                before += copies
         if not self._splits(kernel, kernel.output):
             copy, operand = self._copied(kernel, kernel.output, merged=True)
+            back = replace(copy, inputs=(copy.output,), output=copy.inputs[0])
+            if not self._splits(back, back.output):
+                raise carries(kernel, kernel.output)
             kernel = replace(kernel, output=operand)
-            after += self._kernel(replace(copy, inputs=(copy.output,), output=copy.inputs[0]))
+            after += self._kernel(back)
         padded = self._padded_axes(kernel)
         for position, operand in enumerate(kernel.inputs):
             rows = self._rows(operand, padded)
@@ -78,7 +82,7 @@ class Padder:
                 kernel = replaced(kernel, position, operand)
                 before.append(copy)
                 rows = self._rows(operand, padded)
-            before += self._make_room(operand, rows)
+            before += self._make_room(operand, rows, kernel.origin)
         rows = self._rows(kernel.output, padded)
         if rows:
             if not _whole(kernel.output, rows):
@@ -87,7 +91,7 @@ class Padder:
                 kernel = replace(kernel, output=operand)
                 after.insert(0, replace(copy, inputs=(copy.output,), output=copy.inputs[0]))
                 rows = self._rows(operand, padded)
-            self._make_room(kernel.output, rows)
+            self._make_room(kernel.output, rows, kernel.origin)
         return [*before, kernel, *after]
 
     def _splits(self, kernel: Kernel, operand: Operand) -> bool:
@@ -107,6 +111,19 @@ class Padder:
             return False
         self._multiples[buffer] |= multiples
         return True
+
+    def _split_copy(self, kernel: Kernel, operand: Operand) -> tuple[list[Item], Operand]:
+        """Copy an input to a buffer whose dims split: only what is read if that can be, else all of its buffer."""
+        copy, copied = self._copied(kernel, operand, merged=True)
+        if self._splits(copy, copy.inputs[0]):
+            return self._kernel(copy), copied
+        whole = like(self.builder, operand.buffer)
+        copy = whole_copy(operand.buffer, whole, kernel.origin)
+        self.layouts[whole] = layout_for(whole, self.layouts[operand.buffer].stick_dim)
+        copied = replace(operand, buffer=whole)
+        if operand.buffer.role == "internal" or not self._splits(kernel, copied):
+            raise carries(kernel, operand)
+        return self._kernel(copy), copied
 
     def _padded_axes(self, kernel: Kernel) -> dict[int, int]:
         """The axes whose last stick is not full, with their extent in whole sticks."""
@@ -148,14 +165,14 @@ class Padder:
         sizes = [self._size(buffer, dim) for dim in range(len(buffer.shape))]
         self.layouts[buffer] = layout_of_slots(buffer.shape, old.data_format, old.slots, sizes)
 
-    def _make_room(self, operand: Operand, rows: dict[int, int]) -> list[Item]:
+    def _make_room(self, operand: Operand, rows: dict[int, int], origin: str) -> list[Item]:
         """Enlarge a buffer; gives the ops that fill what nobody else writes."""
         buffer = operand.buffer
         fills: list[Item] = []
         for dim, needed in rows.items():
             start = self._capacity(buffer, dim)
             if buffer.role == "internal":
-                fills.append(self._fill(buffer, dim, start, needed))
+                fills.append(replace(self._fill(buffer, dim, start, needed), origin=origin))
             self._room[buffer][dim] = needed
         self._lay_out(buffer)
         return fills
@@ -169,7 +186,7 @@ class Padder:
         digits = tuple(Digit(axis, axis, 1, size) for axis, size in enumerate(sizes))
         axes = tuple(Axis(size, False, frozenset()) for size in sizes)
         source = Operand(zero, (), ())
-        return Kernel("identity", OpKind.POINTWISE, axes, (source,), Operand(buffer, offset, digits), {}, "padding")
+        return Kernel("identity", OpKind.POINTWISE, axes, (source,), Operand(buffer, offset, digits))
 
     def _copied(self, kernel: Kernel, operand: Operand, *, merged: bool = False) -> tuple[Kernel, Operand]:
         """A copy of what ``operand`` holds, one dim per axis and the same axis in the lanes.

@@ -28,7 +28,7 @@ def rebase(builder: Builder, items: list[Item], fixed: Mapping[Buffer, Layout]) 
         for operand in kernel.operands:
             layout = fixed.get(operand.buffer)
             if layout is not None and _begins_inside(kernel, operand, layout):
-                copies.setdefault(operand.buffer, _like(builder, operand.buffer))
+                copies.setdefault(operand.buffer, like(builder, operand.buffer))
     if not copies:
         return items
     given = copies.keys() - {kernel.output.buffer for kernel, _ in nested(items)}
@@ -46,9 +46,9 @@ def rebase(builder: Builder, items: list[Item], fixed: Mapping[Buffer, Layout]) 
     for buffer, copy in copies.items():
         touching = [position for position, item in enumerate(items) if _touches(item, copy)]
         if buffer in given:
-            items.insert(touching[0], _whole_copy(buffer, copy))
+            items.insert(touching[0], whole_copy(buffer, copy))
         else:
-            items.insert(touching[-1] + 1, _whole_copy(copy, buffer))
+            items.insert(touching[-1] + 1, whole_copy(copy, buffer))
     return items
 
 
@@ -61,17 +61,19 @@ def _begins_inside(kernel: Kernel, operand: Operand, layout: Layout) -> bool:
     return lane_of(operand, layout) is None or (written and not moved)
 
 
-def _like(builder: Builder, buffer: Buffer) -> Buffer:
+def like(builder: Builder, buffer: Buffer) -> Buffer:
+    """A buffer of our own with the same dims."""
     return Buffer(builder.unique(buffer.name), buffer.shape, buffer.dtype)
 
 
-def _whole_copy(source: Buffer, target: Buffer) -> Kernel:
+def whole_copy(source: Buffer, target: Buffer, origin: str = "") -> Kernel:
+    """Copy all of one buffer to another."""
     dims = [dim for dim, size in enumerate(source.shape) if size > 1]
     axes = tuple(Axis(source.shape[dim], False, NO_LOOPS) for dim in dims)
     digits = tuple(Digit(axis, dim, 1, source.shape[dim]) for axis, dim in enumerate(dims))
-    origin = (0,) * len(source.shape)
-    one, other = Operand(source, origin, digits), Operand(target, origin, digits)
-    return Kernel("identity", OpKind.POINTWISE, axes, (one,), other, {}, f"repacked {source.name}")
+    start = (0,) * len(source.shape)
+    one, other = Operand(source, start, digits), Operand(target, start, digits)
+    return Kernel("identity", OpKind.POINTWISE, axes, (one,), other, {}, origin or f"repacked {source.name}")
 
 
 def _touches(item: Item, buffer: Buffer) -> bool:

@@ -1,0 +1,110 @@
+"""Reductions, products and the composites made of them keep the numerics rule."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from spyre_fx.codegen.decompose import device_rule, lowered_ops
+from spyre_fx.codegen.decompose.table import lowers
+from tests.codegen.device_runs import close, device_ops, half, host_ops, same, specs_of
+
+REDUCTIONS = {
+    "sum of rows": lambda x: x.sum(0),
+    "sum of columns": lambda x: x.sum(1, keepdim=True),
+    "sum of all": lambda x: x.sum(),
+    "sum of several dims": lambda x: x.reshape(4, 10, 130).sum((0, 2)),
+    "mean": lambda x: x.mean(1),
+    "mean of all": lambda x: x.mean(),
+    "variance": lambda x: x.var(1),
+    "deviation": lambda x: x.std(0, keepdim=True),
+    "variance and mean": lambda x: torch.var_mean(x, 1, correction=0),
+    "log sum exp": lambda x: x.logsumexp(1),
+    "norm": lambda x: torch.linalg.vector_norm(x, dim=1),
+    "softmax": lambda x: F.softmax(x, 1),
+    "softmax of rows": lambda x: F.softmax(x, 0),
+    "log softmax": lambda x: F.log_softmax(x, 1),
+    "layer norm": lambda x: F.layer_norm(x, (130,)),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name):
+    torch.manual_seed(0)
+    bundle = close(REDUCTIONS[name], half(40, 130))
+    assert not host_ops(bundle)
+
+
+@pytest.mark.parametrize("name", ["amax", "amin"])
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
+def test_extremes_are_exact(name, dims):
+    torch.manual_seed(1)
+    same(lambda x: getattr(x, name)(dims), half(40, 130))
+
+
+def test_any_and_all():
+    torch.manual_seed(2)
+    bundle = same(lambda x: ((x > 1).any(1), (x < 2).all(0), (x > 9).any()), half(40, 130))
+    assert not host_ops(bundle)
+
+
+def test_a_reduced_stick_leaves_one_value_per_stick():
+    (spec,) = specs_of(close(lambda x: x.sum(1, keepdim=True), half(64, 128)))
+    assert spec.op == "sum" and spec.is_reduction
+    assert spec.args[1].device_size == (1, 64, 64)
+    assert [str(coordinate) for coordinate in spec.args[1].device_coordinates] == ["0", "c0", "0"]
+
+
+def test_other_dims_are_reduced_nonstick():
+    (spec,) = specs_of(close(lambda x: x.sum(0), half(64, 128)))
+    assert spec.op == "sumnonstick"
+    assert [str(coordinate) for coordinate in spec.args[0].device_coordinates] == ["floor(c0/64)", "c1", "Mod(c0, 64)"]
+
+
+def test_affine_norms():
+    torch.manual_seed(3)
+    close(lambda x, w, b: F.layer_norm(x, (128,), w, b), half(4, 8, 128), half(128), half(128))
+    close(lambda x, w, b: F.group_norm(x, 2, w, b), half(2, 4, 64), half(4), half(4))
+
+
+PRODUCTS = {
+    "mm": (lambda x, y: x @ y, (64, 128), (128, 192)),
+    "transposed": (lambda x, y: x @ y.t(), (64, 128), (192, 128)),
+    "both transposed": (lambda x, y: x.t() @ y.t(), (128, 64), (192, 128)),
+    "batched": (lambda x, y: x @ y, (3, 64, 128), (3, 128, 64)),
+    "batched by one": (lambda x, y: x @ y, (3, 64, 128), (128, 64)),
+    "vector": (lambda x, y: x @ y, (64, 128), (128,)),
+    "dot": (lambda x, y: x @ y, (128,), (128,)),
+    "outer": (lambda x, y: x.unsqueeze(1) @ y.unsqueeze(0), (64,), (128,)),
+    "ragged": (lambda x, y: x @ y, (50, 100), (100, 70)),
+    "merged dims": (lambda x, y: x.reshape(8, 4, 2, 64).permute(0, 2, 1, 3).reshape(16, 256) @ y, (32, 128), (256, 64)),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name):
+    function, left, right = PRODUCTS[name]
+    torch.manual_seed(4)
+    bundle = close(function, half(*left), half(*right))
+    assert not host_ops(bundle)
+
+
+def test_a_bias_is_added_after_the_product():
+    torch.manual_seed(5)
+    bundle = close(lambda b, x, y: torch.addmm(b, x, y, beta=2, alpha=0.5), half(128), half(64, 64), half(64, 128))
+    assert device_ops(bundle) == ["batchmatmul", "mul", "mul", "add"]
+
+
+def test_fused_attention():
+    torch.manual_seed(6)
+    q, k, v = half(2, 2, 64, 64), half(2, 2, 64, 64), half(2, 2, 64, 64)
+    bundle = close(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), q, k, v)
+    assert not host_ops(bundle)
+
+
+def test_one_rule_per_op():
+    assert device_rule(torch.ops.aten.sin.default) is None
+    assert torch.ops.aten.mm.default in lowered_ops()
+    with pytest.raises(ValueError, match="has a rule already"):
+        lowers(torch.ops.aten.mm.default)(lambda b: None)
