@@ -118,7 +118,6 @@ class _Propagation:
             names = self._from_scope(node, tensor)
         if names is None:
             return None
-        check_sizes(names, tensor.shape, describe_value(tensor), node)
         self._note_symbolic(names, node)
         names = sized(names, tensor.shape)
         for dim, spans in enumerate(names):
@@ -134,7 +133,9 @@ class _Propagation:
         if scope is None or scope.named_dims is None or len(scope.named_dims) != tensor.dim():
             return None
         self.found.used_scopes.add(scope.key)
-        return tuple(whole(name, size) if name else () for name, size in scope.named_dims)
+        names = tuple(whole(name, size) if name else () for name, size in scope.named_dims)
+        check_sizes(names, tensor.shape, describe_value(tensor), op)
+        return names
 
     def _note_symbolic(self, names: DimNames, node: fx.Node) -> None:
         for dim, (spans, size) in enumerate(zip(names, node.meta["val"].shape, strict=True)):

@@ -56,7 +56,7 @@ def choose(gm: fx.GraphModule, options: Options, stage: str = "inference") -> Ch
 
 
 def _hints(gm: fx.GraphModule, stage: str) -> Choice:
-    inherited = stage == "backward"
+    inherited = stage in ("backward", "joint")
     found = hints_to_coarse_tile_groups(gm, strict=not inherited)
     return Choice(tuple(found), (f"{len(found)} groups from hints", *found.reasons), is_proposal=inherited)
 

@@ -17,7 +17,6 @@ from torch import fx
 
 from spyre_fx.capture.dim_spans import UNKNOWN, DimNames, from_text, shown, to_text, unsized
 from spyre_fx.errors import hints as messages
-from spyre_fx.errors.location import describe_value
 from spyre_fx.torch_compat import keep_without_users, proxy_tracer
 
 META = "named_dims"
@@ -58,7 +57,7 @@ def name_traced(tracer: fx.Tracer, node: fx.Node, names: DimNames) -> None:
 def take_marks(gm: fx.GraphModule) -> None:
     """Turn the marks of a graph into meta data, in place.
 
-    errors: ``HintError`` where a size is not that of the tensor, or a value has two different names.
+    errors: ``HintError`` where a value has two different names.
     """
     marks = gm.graph.find_nodes(op="call_function", target=MARK)
     for node in marks:
@@ -85,11 +84,8 @@ def mark_inputs(graph: fx.Graph, names: Sequence[DimNames | None], shapes: Seque
 def set_names(node: fx.Node, names: DimNames) -> None:
     """Record the names of a node's value.
 
-    errors: ``HintError`` where a size is not that of the tensor, or the value has other names already.
+    errors: ``HintError`` where it has other names already.
     """
-    value = node.meta.get("val")
-    if isinstance(value, torch.Tensor):
-        check_sizes(names, value.shape, describe_value(value), node)
     known = node.meta.get(META, names)
     if known != names:
         raise messages.NAMED_TWICE(first=shown(known), second=shown(names), node=node)
@@ -97,13 +93,12 @@ def set_names(node: fx.Node, names: DimNames) -> None:
 
 
 def check_sizes(names: DimNames, shape: Sequence[Any], tensor: str, node: fx.Node | None = None) -> None:
-    """errors: ``HintError`` where the names do not fit a tensor of ``shape``, which ``tensor`` describes."""
+    """errors: ``HintError`` where what the user says are whole dims does not fit a tensor of ``shape``."""
     if len(names) != len(shape):
         raise messages.NAME_COUNT(names=shown(names), count=len(names), rank=len(shape), tensor=tensor, node=node)
     for dim, (spans, size) in enumerate(zip(names, shape, strict=True)):
         for span in spans:
-            stated = span.is_whole and len(spans) == 1 and span.size != UNKNOWN
-            if stated and type(size) is int and size not in (span.size, UNKNOWN):
+            if type(size) is int and size not in (span.size, UNKNOWN):
                 fields = {"name": span.name, "size": span.size, "dim": dim, "found": size}
                 raise messages.WRONG_SIZE(tensor=tensor, node=node, **fields)
 

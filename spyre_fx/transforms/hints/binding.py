@@ -8,13 +8,14 @@ from typing import TypeVar
 
 from torch import fx
 
-from spyre_fx.analysis.iteration import Kind
+from spyre_fx.analysis.iteration import Axis, Kind
 from spyre_fx.analysis.named_axes import Axes, NamedDims
 from spyre_fx.analysis.regions import Dataflow, Value
 from spyre_fx.capture.dim_spans import DimNames, Span
 from spyre_fx.capture.hint_scopes import HintScope
 from spyre_fx.errors import hints as messages
 from spyre_fx.transforms.groups import DimPart, DimParts
+from spyre_fx.transforms.reductions import can_combine
 
 Place = TypeVar("Place")
 
@@ -50,11 +51,15 @@ def _bind(op: fx.Node, hint: DimHint, names: NamedDims, flow: Dataflow, strict: 
         shown = " and ".join(f"position {position[axis]}" for axis, _ in (cover[0] for cover in found))
         raise messages.TWO_AXES(name=hint.name, op=op.name, positions=shown, node=op)
     found = found or _covers_of_axes(names.inferred_axes.get(op, {}), hint.name)
-    if len(found) != 1 or any(space.axes[axis].kind is Kind.SEQUENTIAL for axis, _ in found[0]):
+    if len(found) != 1 or not all(_can_be_cut(op, space.axes[axis]) for axis, _ in found[0]):
         return hint
     positions = dict.fromkeys(position[axis] for axis, _ in found[0])
     is_reduction = any(space.axes[axis].kind is Kind.REDUCTION for axis, _ in found[0])
     return replace(hint, positions=tuple(positions), is_reduction=is_reduction)
+
+
+def _can_be_cut(op: fx.Node, axis: Axis) -> bool:
+    return axis.kind is Kind.PARALLEL or (axis.kind is Kind.REDUCTION and can_combine(op, axis.combine))
 
 
 def _covers_of_axes(axes: Axes, name: str) -> list[list[tuple[int, Span]]]:

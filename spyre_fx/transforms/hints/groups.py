@@ -86,6 +86,7 @@ class _Maker:
         self.unbound: list[str] = []
         """What nothing is tiled for."""
         self.problems: list[SpyreFxError] = []
+        self.ambiguous: list[SpyreFxError] = []
 
     def groups(self, root: Block) -> list[LoopGroup]:
         """The loops of an outermost block."""
@@ -102,8 +103,9 @@ class _Maker:
 
     def report(self) -> None:
         """errors: one ``HintError`` for all problems."""
-        if self.problems:
-            raise collect(self.problems)
+        problems = [*self.ambiguous[:1], *self.problems]  # an ambiguous name goes on to be one in the ops behind
+        if problems:
+            raise collect(problems)
         for text in self.unbound if self.strict else ():
             warnings.warn(text, HintWarning, stacklevel=3)
 
@@ -116,7 +118,7 @@ class _Maker:
                 around = (bind(item, scope.scope, self.names, self.flow, self.strict) for scope in (*outer, block))
                 self.hints[item] = [hint for hints in around for hint in hints]
             except SpyreFxError as error:
-                self.problems.append(error)
+                self.ambiguous.append(error)
                 self.hints[item] = []
 
     def _review(self, block: Block) -> None:
