@@ -21,7 +21,7 @@ def test_the_canonical_nest(golden: Golden) -> None:
 def test_stages_remainders_and_values_that_accumulate(golden: Golden) -> None:
     x = torch.ones(9, 20)
     gm = traced(lambda x: x.exp() / x.exp().sum(1, keepdim=True), x)
-    golden.check(str(summary(tile(gm, [(ops_of(gm), [(2, [0]), (6, [1])])]))))
+    golden.check(str(summary(tile(gm, [(ops_of(gm), [(2, {"x_1": 0}), (6, {"x_1": 1})])]))))
 
 
 def test_fewer_trips_than_asked_for() -> None:
