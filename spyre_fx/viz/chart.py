@@ -1,0 +1,126 @@
+"""A plot: an SVG chart with a table of its numbers as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from spyre_fx.errors.viz import UNKNOWN_SUFFIX
+from spyre_fx.viz.shapes import document, element, text
+
+BEFORE, AFTER, LIMIT, MUTED = "#94a3b8", "#2563eb", "#dc2626", "#64748b"
+MARGIN, CHAR = 16.0, 6.7
+
+
+@dataclass(frozen=True, repr=False)
+class Plot:
+    """A chart that shows itself: SVG in a notebook, its numbers as a table when printed, a file by ``save``."""
+
+    title: str
+    svg: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    """The numbers, as they are shown."""
+
+    def __repr__(self) -> str:
+        return f"Plot({self.title!r}, {len(self.rows)} rows)"
+
+    def __str__(self) -> str:
+        return f"{self.title}\n\n{tabulate(self.rows, self.headers, disable_numparse=True)}"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"image/svg+xml": self.svg, "text/plain": str(self)}
+
+    def to_svg(self) -> str:
+        """The chart as one SVG document without style sheets, scripts or ids."""
+        return self.svg
+
+    def save(self, path: str | Path) -> Path:
+        """Write the chart (``.svg``) or its numbers (``.txt``).
+
+        errors: ``OptionError`` for another suffix.
+        """
+        path = Path(path)
+        contents = {".svg": self.svg, ".txt": f"{self}\n"}
+        if path.suffix not in contents:
+            raise UNKNOWN_SUFFIX(suffix=path.suffix, known=", ".join(contents))
+        path.write_text(contents[path.suffix], encoding="utf-8")
+        return path
+
+
+@dataclass(frozen=True)
+class Axes:
+    """A frame with a scale on the left, whose inside is ``width`` by ``height`` at (``left``, ``top``)."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    x_max: float
+    y_max: float
+
+    def x(self, value: float) -> float:
+        return self.left + self.width * value / (self.x_max or 1)
+
+    def y(self, value: float) -> float:
+        return self.top + self.height * (1 - value / (self.y_max or 1))
+
+    def frame(self, x_label: str, label: Callable[[float], str]) -> list[str]:
+        """Axes with about five ticks from 0 on the left."""
+        parts = [_line(self.left, self.top + self.height, self.left + self.width, self.top + self.height, MUTED)]
+        for tick in ticks(self.y_max):
+            y = self.y(tick)
+            parts.append(_line(self.left, y, self.left + self.width, y, "#e2e8f0"))
+            parts.append(text(self.left - 6, y + 4, label(tick), anchor="end", size=10, fill=MUTED))
+        middle = self.left + self.width / 2
+        return [*parts, text(middle, self.top + self.height + 18, x_label, anchor="middle", size=10, fill=MUTED)]
+
+    def level(self, value: float, words: str) -> list[str]:
+        """A dashed line across at ``value``, with its name on it."""
+        y = self.y(value)
+        right = self.left + self.width
+        return [
+            _line(self.left, y, right, y, LIMIT, dash="6 3", width=1.4),
+            text(right, y - 4, words, anchor="end", size=10, fill=LIMIT),
+        ]
+
+
+def ticks(top: float) -> list[float]:
+    """Round steps from 0 to ``top``: 1, 2 or 5 times a power of two of bytes reads well for sizes."""
+    if top <= 0:
+        return [0.0]
+    step = 2.0 ** math.floor(math.log2(top / 3))
+    return [step * i for i in range(int(top / step) + 1)]
+
+
+def key(x: float, y: float, entries: Iterable[tuple[str, str]]) -> list[str]:
+    """Coloured squares with what they stand for, in one line."""
+    parts = []
+    for colour, words in entries:
+        parts.append(element("rect", {"x": x, "y": y, "width": 12, "height": 10, "fill": colour}))
+        parts.append(text(x + 18, y + 9, words, size=10))
+        x += 18 + 6.1 * len(words) + 18
+    return parts
+
+
+def _line(x0: float, y0: float, x1: float, y1: float, colour: str, *, dash: str = "", width: float = 1.0) -> str:
+    d = f"M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}"
+    return element("path", {"d": d, "fill": "none", "stroke": colour, "stroke-width": width, "stroke-dasharray": dash})
+
+
+def plot(
+    title: str,
+    parts: Iterable[str],
+    width: float,
+    height: float,
+    headers: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+) -> Plot:
+    """Put a title over drawn parts, and keep the numbers beside the picture."""
+    head = text(MARGIN, MARGIN + 10, title, weight="bold", size=13)
+    return Plot(title, document([head, *parts], width, height), tuple(headers), tuple(map(tuple, rows)))
