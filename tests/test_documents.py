@@ -13,18 +13,23 @@ import spyre_fx
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CODE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 BLOCKS = [
-    pytest.param(block, id=f"{document.name}-{number}")
+    pytest.param(code, output, id=f"{document.name}-{number}")
     for document in DOCUMENTS
-    for number, block in enumerate(re.findall(r"^```python\n(.*?)^```", document.read_text("utf-8"), re.S | re.M), 1)
+    for number, (code, output) in enumerate(CODE.findall(document.read_text("utf-8")), 1)
 ]
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_a_block_of_code_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("code", "output"), BLOCKS)
+def test_a_block_of_code_runs_and_prints_what_stands_below_it(
+    code: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(block, "block", "exec"), names)
+    exec(compile(code, "block", "exec"), names)
+    if output:
+        assert capsys.readouterr().out == output
 
 
 def test_the_canonical_example(
