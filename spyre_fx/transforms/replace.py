@@ -15,6 +15,7 @@ from spyre_fx.transforms.emit import is_shrinkable
 from spyre_fx.transforms.loop_structure import child_loop
 from spyre_fx.transforms.place import Loop, Placed
 from spyre_fx.transforms.scopes import Scope
+from spyre_fx.transforms.tiled_module import TiledGraphModule
 
 
 def replace(gm: fx.GraphModule, placed: Placed, constants: frozenset[fx.Node], flow: Dataflow) -> fx.GraphModule:
@@ -51,7 +52,7 @@ class _Assembly(Scope):
         copy_calling_convention(self.gm.graph, self.graph)
         for name, module in (*self._loops_before(), *self.modules.items()):
             self.gm.add_module(name, module)
-        tiled = fx.GraphModule(self.gm, self.graph, class_name=type(self.gm).__name__)
+        tiled = TiledGraphModule(self.gm, self.graph, class_name=type(self.gm).__name__)
         tiled.meta = dict(self.gm.meta)
         tiled.train(self.gm.training)
         return tiled

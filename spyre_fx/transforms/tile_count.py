@@ -34,6 +34,9 @@ def _(x: Tensor, dims: Sequence[int], count: int) -> Tensor:
     return x.new_empty([1 if dim in dims else size for dim, size in enumerate(x.shape)])
 
 
+# A count depends on the shape of its operand alone.
+tile_count.register_autograd(lambda ctx, gradient: (None, None, None))
+
 TILE_COUNT: Any = torch.ops.spyre_fx.tile_count.default
 
 
