@@ -14,7 +14,8 @@ import torch
 from torch import fx
 
 from spyre_fx.analysis.iteration import OpCall
-from spyre_fx.transforms import moments, pairs  # noqa: F401  (more rewrites)
+from spyre_fx.analysis.rules.shapes import normal_dim
+from spyre_fx.transforms import moments, pairs, selection  # noqa: F401  (more rewrites)
 from spyre_fx.transforms.rewriting import Emitter, reduced, rewrites
 
 aten = torch.ops.aten
@@ -81,6 +82,37 @@ def _softmax(emit: Emitter, call: OpCall) -> list[fx.Node]:
     largest = emit(aten.amax.default, x, list(dims), True)
     total = emit.sum(_exponentials(emit, x, largest), dims, True)
     return emit.rounded(emit(aten.div.Tensor, _exponentials(emit, x, largest), total))
+
+
+@rewrites("safe_softmax")
+def _safe_softmax(emit: Emitter, call: OpCall) -> list[fx.Node]:
+    """0 where all elements of a row are -inf."""
+    x, dims, _ = reduced(call)
+    largest = emit(aten.amax.default, x, list(dims), True)
+    total = emit.sum(_exponentials(emit, x, largest), dims, True)
+    result = emit(aten.div.Tensor, _exponentials(emit, x, largest), total)
+    masked = emit(aten.eq.Scalar, largest, -math.inf)
+    return emit.rounded(emit(aten.masked_fill.Scalar, result, masked, 0))
+
+
+@rewrites("softmax_backward")
+def _softmax_backward(emit: Emitter, call: OpCall) -> list[fx.Node]:
+    grad, y, dims = _gradient(emit, call)
+    product = emit(aten.mul.Tensor, grad, y)
+    return emit.rounded(emit(aten.sub.Tensor, product, emit(aten.mul.Tensor, y, emit.sum(product, dims, True))))
+
+
+@rewrites("log_softmax_backward")
+def _log_softmax_backward(emit: Emitter, call: OpCall) -> list[fx.Node]:
+    grad, y, dims = _gradient(emit, call)
+    share = emit(aten.mul.Tensor, emit(aten.exp.default, y), emit.sum(grad, dims, True))
+    return emit.rounded(emit(aten.sub.Tensor, grad, share))
+
+
+def _gradient(emit: Emitter, call: OpCall) -> tuple[fx.Node, fx.Node, tuple[int, ...]]:
+    """The gradient of the result of a softmax, that result, and the normalised dim."""
+    grad, y = (emit.widened(call.argument(name)) for name in ("grad_output", "output"))
+    return grad, y, (normal_dim(call.argument("dim"), y.meta["val"].dim()),)
 
 
 @rewrites("log_softmax")

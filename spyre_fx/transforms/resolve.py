@@ -66,6 +66,7 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool) -> Resolved:
             return group
         made.update(op for new in rewritten.values() for op in new.ops)
         running += [new.recurrence for new in rewritten.values() if new.recurrence is not None]
+        online.selections.update(op for new in rewritten.values() for op in new.selections)
         level = _with_rewritten(level, rewritten)
 
 

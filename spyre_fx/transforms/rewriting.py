@@ -29,6 +29,8 @@ class Rewritten:
     results: tuple[fx.Node, ...]
     recurrence: Recurrence | None = None
     """The running values among ``ops``, where they are more than plain reductions."""
+    selections: frozenset[fx.Node] = frozenset()
+    """The sums among ``ops`` that take exactly one element of each row, whatever the others are."""
 
 
 Rewrite = Callable[["Emitter", OpCall], Sequence[fx.Node]]
@@ -69,7 +71,7 @@ def replace_op(op: fx.Node, emit: Emitter, results: Sequence[fx.Node], flow: Dat
     if op.users:
         op.replace_all_uses_with(results[0])
     op.graph.erase_node(op)
-    return Rewritten(tuple(emit.ops), tuple(results), emit.recurrence())
+    return Rewritten(tuple(emit.ops), tuple(results), emit.recurrence(), frozenset(emit.selections))
 
 
 def replaced_values(op: fx.Node, rewritten: Rewritten) -> dict[Value, Value]:
@@ -85,6 +87,7 @@ class Emitter:
         self.place = op
         self.ops: list[fx.Node] = []
         self.dtypes = [tensor.dtype for tensor in tensors(op.meta["val"])]
+        self.selections: list[fx.Node] = []
         self._states: list[State] = []
         self._name = ""
         first = tensors(op.meta["val"])[0]
@@ -138,6 +141,11 @@ class Emitter:
         return one_trip(self._states, self.ops) if self._states else None
 
     # ---- what many rewrites need
+
+    def selection(self, total: fx.Node) -> fx.Node:
+        """A sum that takes exactly one element of each row."""
+        self.selections.append(total)
+        return total
 
     def cast(self, x: fx.Node, dtype: torch.dtype) -> fx.Node:
         return x if x.meta["val"].dtype == dtype else self(aten._to_copy.default, x, dtype=dtype)

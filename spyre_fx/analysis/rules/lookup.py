@@ -13,7 +13,7 @@ from spyre_fx.analysis.iteration import IterationSpace, OpCall, SpaceBuilder
 from spyre_fx.analysis.rules.indexed import Indexing, indexing
 from spyre_fx.analysis.rules.shapes import Dims, broadcast, elementwise, normal_dim, whole
 from spyre_fx.analysis.rules.table import rule
-from spyre_fx.analysis.sizes import same_shape
+from spyre_fx.analysis.sizes import is_one, same_shape
 
 aten = torch.ops.aten
 
@@ -39,14 +39,29 @@ def index_select(call: OpCall) -> IterationSpace | None:
     return b.build([axes, [chosen]], [[*axes[:dim], chosen, *axes[dim + 1 :]]])
 
 
+def reads_one(source: torch.Tensor, index: torch.Tensor, dim: int) -> bool:
+    """Whether ``index`` holds one place along ``dim`` for each row of ``source``."""
+    if source.dim() == 0 or index.dim() != source.dim():
+        return False
+    rows = [size for d, size in enumerate(source.shape) if d != dim]
+    return is_one(index.shape[dim]) and same_shape([size for d, size in enumerate(index.shape) if d != dim], rows)
+
+
 @rule(aten.gather.default)
 def gather(call: OpCall) -> IterationSpace | None:
-    """A dim on which the index is shorter than the source pairs their first elements only, and is uncut."""
+    """A dim on which the index is shorter than the source pairs their first elements only, and is uncut.
+
+    Where each row is read at one place, that place can be looked for in each tile of it.
+    """
     source, index = call.operands
     if source.dim() != index.dim():
         return None
     dim = normal_dim(call.argument("dim"), source.dim())
     b = SpaceBuilder()
+    if reads_one(source, index, dim):
+        axes = [b.reduction(size, "gather") if d == dim else b.axis(size) for d, size in enumerate(source.shape)]
+        rows = [None if d == dim else axis for d, axis in enumerate(axes)]
+        return b.build([axes, rows], [rows])
     source_dims, index_dims = [], []
     for d, (there, here) in enumerate(zip(source.shape, index.shape, strict=True)):
         paired = d != dim and same_shape((there,), (here,))

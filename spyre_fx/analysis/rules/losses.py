@@ -38,41 +38,47 @@ def elementwise_loss_backward(call: OpCall) -> IterationSpace | None:
     return elementwise(call) if call.argument("reduction") in (_NONE, _SUM) else uncut(call)
 
 
-@rule(
-    aten.multi_margin_loss.default,
-    aten.multilabel_margin_loss_forward.default,
-    aten.nll_loss2d_forward.default,
-    aten.nll_loss_forward.default,
-)
+@rule(aten.multi_margin_loss.default, aten.multilabel_margin_loss_forward.default)
 def class_loss(call: OpCall) -> IterationSpace | None:
     """Scores ``[sample, class, *place]``; the classes of a sample are read as its target says."""
     return _class_loss(call) if call.argument("reduction") == _NONE else uncut(call)
 
 
-@rule(
-    aten.multi_margin_loss_backward.default,
-    aten.multilabel_margin_loss_backward.default,
-    aten.nll_loss2d_backward.default,
-    aten.nll_loss_backward.default,
-)
+@rule(aten.multi_margin_loss_backward.default, aten.multilabel_margin_loss_backward.default)
 def class_loss_backward(call: OpCall) -> IterationSpace | None:
-    """The total weight that a mean was divided by is an operand of ``nll_loss``, so its samples are free even then."""
-    given_total = "total_weight" in tensor_arguments(call)
-    return _class_loss(call) if given_total or call.argument("reduction") in (_NONE, _SUM) else uncut(call)
+    return _class_loss(call) if call.argument("reduction") in (_NONE, _SUM) else uncut(call)
 
 
-def _class_loss(call: OpCall) -> IterationSpace | None:
+@rule(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
+def nll_loss(call: OpCall) -> IterationSpace | None:
+    """One class of each sample is picked; samples (and places) are summed over unless each has a loss of its own."""
+    return _class_loss(call, "nll_loss", samples="" if call.argument("reduction") == _NONE else "nll_loss")
+
+
+@rule(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
+def nll_loss_backward(call: OpCall) -> IterationSpace | None:
+    """The total weight that a mean was divided by is an operand, so samples are free even then."""
+    return _class_loss(call, "nll_loss_backward")
+
+
+def _class_loss(call: OpCall, classes: str = "", samples: str = "") -> IterationSpace | None:
+    """The axis of the classes is cut only where ``classes`` says how the op is rewritten; so are summed ``samples``."""
     scores = call.argument("self")
-    if scores.dim() == 1:
+    rank = scores.dim()
+    if rank == 1 and not classes:
         return uncut(call)
     b = SpaceBuilder()
-    sample, classes = b.axis(scores.shape[0]), b.sequential(scores.shape[1])
-    places = [b.axis(size) for size in scores.shape[2:]]
-    full, per_sample = [sample, classes, *places], [sample, *places]
+    class_dim = min(rank - 1, 1)
+    kind = b.reduction if classes else lambda size, _: b.sequential(size)
+    full = [
+        kind(size, classes) if dim == class_dim else b.reduction(size, samples) if samples else b.axis(size)
+        for dim, size in enumerate(scores.shape)
+    ]
+    per_sample = [*full[:class_dim], *full[class_dim + 1 :]]
 
     def dims(name: str, tensor: torch.Tensor) -> Dims | None:
         if name == "weight":
-            return [classes]
+            return [full[class_dim]]
         if tensor.dim() == 0:
             return []
         by_rank = {len(full): full, len(per_sample): per_sample}

@@ -6,6 +6,7 @@ import torch
 
 from spyre_fx.analysis.iteration import IterationSpace, OpCall, SpaceBuilder
 from spyre_fx.analysis.rules.indexed import indexing
+from spyre_fx.analysis.rules.lookup import reads_one
 from spyre_fx.analysis.rules.shapes import Dims, broadcast, normal_dim, uncut
 from spyre_fx.analysis.rules.table import rule
 from spyre_fx.analysis.sizes import is_one, same, same_shape
@@ -22,12 +23,20 @@ aten = torch.ops.aten
     aten.scatter_reduce.two,
 )
 def scatter(call: OpCall) -> IterationSpace | None:
-    """Dims other than ``dim`` pair up, and may be cut where all sizes are the same."""
+    """Dims other than ``dim`` pair up, and may be cut where all sizes are the same.
+
+    Where each row is written at one place, that place can be looked for in each tile of it.
+    """
     (result,) = call.results
     if any(operand.dim() != result.dim() for operand in call.operands):
         return None
     dim = normal_dim(call.argument("dim"), result.dim())
     b = SpaceBuilder()
+    plain = call.target in (aten.scatter.value, aten.scatter.src)
+    if plain and all(reads_one(result, operand, dim) for operand in call.operands[1:]):
+        axes = [b.reduction(size, "scatter") if d == dim else b.axis(size) for d, size in enumerate(result.shape)]
+        rows = [None if d == dim else axis for d, axis in enumerate(axes)]
+        return b.build([axes, *(rows for _ in call.operands[1:])], [axes])
     paired: Dims = [
         b.axis(size) if d != dim and all(same(x.shape[d], size) for x in call.operands) else None
         for d, size in enumerate(result.shape)

@@ -14,10 +14,10 @@ aten = torch.ops.aten
 _SOFTMAXES = {
     "softmax": (aten._softmax.default, aten.softmax.int),
     "log_softmax": (aten._log_softmax.default, aten.log_softmax.int),
+    "safe_softmax": (aten._safe_softmax.default,),
+    "softmax_backward": (aten._softmax_backward_data.default,),
+    "log_softmax_backward": (aten._log_softmax_backward_data.default,),
     "": (
-        aten._safe_softmax.default,
-        aten._softmax_backward_data.default,
-        aten._log_softmax_backward_data.default,
         aten._masked_softmax.default,
         aten._masked_softmax_backward.default,
     ),

@@ -13,6 +13,7 @@ from spyre_fx.transforms.groups import Level
 from spyre_fx.transforms.online.alignment import Atoms, Layout, Renamed, layout, rows_by_road, rows_by_value
 from spyre_fx.transforms.online.rows import road_to_maximum
 from spyre_fx.transforms.online.terms import Roads, Role, Step, is_constant, without_casts
+from spyre_fx.transforms.online.waiting import Waiting
 from spyre_fx.transforms.resolved import Resolved
 
 aten = torch.ops.aten
@@ -57,7 +58,7 @@ class Search:
             if not any(map(self._is_maximum, reductions)):
                 continue
             roads = Roads(lambda node: road_to_maximum(node, self._is_maximum) is not None)
-            waiting = _Waiting(reductions)
+            waiting = Waiting(reductions)
             for op in reductions:
                 if self._outermost(op) is level and self._is_sum(op):
                     yield from self._rescalable(op, level, roads, waiting)
@@ -92,7 +93,7 @@ class Search:
 
     # ---- roads
 
-    def _rescalable(self, op: fx.Node, level: Level, roads: Roads, waiting: _Waiting) -> Iterator[Rescalable]:
+    def _rescalable(self, op: fx.Node, level: Level, roads: Roads, waiting: Waiting) -> Iterator[Rescalable]:
         operands = [node for node in self.flow.operands(op) if waiting.for_any(node)]
         for operand in dict.fromkeys(operands):
             steps = roads.linear(operand) if operands.count(operand) == 1 else None
@@ -101,7 +102,7 @@ class Search:
                 yield found
                 return
 
-    def _checked(self, op: fx.Node, level: Level, steps: Sequence[Step], waiting: _Waiting) -> Rescalable | None:
+    def _checked(self, op: fx.Node, level: Level, steps: Sequence[Step], waiting: Waiting) -> Rescalable | None:
         """The sum, if all on the road to the maximum is as it must be."""
         shift = steps[-1]
         row = road_to_maximum(shift.subtracted, self._is_maximum)
@@ -166,34 +167,3 @@ class Search:
         refined = self.group.refined
         (target,) = refined.results[op]
         return layout(tuple(index_map), renamed, target, {a: refined.atoms[a].extent for dim in target for a in dim})
-
-
-class _Waiting:
-    """For which of the loop's reductions a value has to wait."""
-
-    def __init__(self, reductions: Sequence[fx.Node]) -> None:
-        self._own = {op: 1 << number for number, op in enumerate(reductions)}
-        self._known: dict[fx.Node, int] = {}
-
-    def bits(self, node: fx.Node) -> int:
-        """One bit for each reduction that leads to ``node``."""
-        pending = [node]
-        while pending:
-            current = pending[-1]
-            missing = [source for source in current.all_input_nodes if source not in self._known]
-            if missing:
-                pending += missing
-                continue
-            pending.pop()
-            found = self._own.get(current, 0)
-            for source in current.all_input_nodes:
-                found |= self._known[source]
-            self._known[current] = found
-        return self._known[node]
-
-    def for_any(self, node: fx.Node) -> bool:
-        return bool(self.bits(node))
-
-    def for_more(self, node: fx.Node, known: int) -> bool:
-        """Whether ``node`` waits for a reduction that is not among ``known``."""
-        return bool(self.bits(node) & ~known)

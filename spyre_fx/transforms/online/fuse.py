@@ -11,6 +11,7 @@ from spyre_fx.analysis.regions import Dataflow
 from spyre_fx.transforms.online.cost import choose
 from spyre_fx.transforms.online.find import Rescalable, Search
 from spyre_fx.transforms.online.rewrite import Copies, Rescaling, run_maximum
+from spyre_fx.transforms.online.select import shifted_selections, without_shift
 from spyre_fx.transforms.resolved import Resolved
 from spyre_fx.transforms.rewriting import Rewritten
 
@@ -19,12 +20,18 @@ class Online:
     """The rewrites of one group; what they share is kept from one to the next."""
 
     def __init__(self) -> None:
+        self.selections: set[fx.Node] = set()
+        """Sums that take one element of each row."""
         self.choices: dict[fx.Node, str] = {}
         """For each sum in which form it was put, and why."""
         self._copies = Copies()
 
     def next(self, group: Resolved, flow: Dataflow) -> dict[fx.Node, Rewritten]:
         """Rewrite the next sum; empty when none is left. The group must be resolved again afterwards."""
+        for shifted in shifted_selections(group, flow, self.selections):
+            rewritten, copied = without_shift(shifted, flow)
+            gone = _erase_unread((step.node for step in shifted.steps), copied, group, group.recurrences.by_after)
+            return _with_erased({shifted.op: rewritten}, shifted.op, gone)
         for found in Search(group, flow).run():
             choice = choose(found, group, flow)
             if choice.online:
@@ -41,16 +48,23 @@ class Online:
         if running is None:
             running, made[found.maximum] = run_maximum(found, flow)
         rescaling = Rescaling(found, running, self._copies, flow)
-        rewritten = rescaling.run()
+        made[found.op] = rescaling.run()
         kept = {running.after, *group.recurrences.by_after}
         gone = _erase_unread((step.node for step in found.steps), rescaling.copied, group, kept)
-        copies = {copy for result in gone.values() for copy in result.results}
-        own = set(rewritten.ops)
-        made[found.op] = replace(rewritten, ops=tuple(op for op in rewritten.ops if op not in copies))
-        for node, result in gone.items():
-            made[node] = replace(result, ops=tuple(copy for copy in dict.fromkeys(result.results) if copy in own))
-            own -= set(result.results)
-        return made
+        return _with_erased(made, found.op, gone)
+
+
+def _with_erased(
+    made: dict[fx.Node, Rewritten], op: fx.Node, gone: Mapping[fx.Node, Rewritten]
+) -> dict[fx.Node, Rewritten]:
+    """``made`` and what is ``gone`` with it; copies made for ``op`` stand where their originals stood."""
+    own = set(made[op].ops)
+    for node, result in gone.items():
+        copies = tuple(copy for copy in dict.fromkeys(result.results) if copy in own)
+        made[node] = replace(result, ops=copies)
+        own.difference_update(copies)
+    made[op] = replace(made[op], ops=tuple(new for new in made[op].ops if new in own))
+    return made
 
 
 def _erase_unread(
