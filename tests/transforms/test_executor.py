@@ -76,7 +76,7 @@ def test_nothing_is_allocated_per_trip() -> None:
     with Storages(x, w, v) as storages:
         got = loop(x, w, v)
     torch.testing.assert_close(got, want)
-    assert sorted(storages.sizes)[-2:] == [32 * 4 * 4, loop.plan().scratch]
+    assert sorted(storages.sizes)[-2:] == sorted([32 * 4 * 4, loop.plan().scratch])
     assert len([size for size in storages.sizes if size > 8]) == 2  # the rest are numbers as tensors
     assert sum("mm.out" in op for op in storages.ops) == 2 * 8
 

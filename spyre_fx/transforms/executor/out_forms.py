@@ -46,7 +46,7 @@ def out_form(node: fx.Node) -> OutForm | None:
         return None
     if node.target in _TABLE:
         return _TABLE[node.target]
-    elementwise = torch.Tag.pointwise in node.target.tags
+    elementwise = torch.Tag.pointwise in node.target.tags or node.target in _BY_ROWS
     dense = not writes_any_strides(node.target)
     if dense and not all(value.is_contiguous() for value in outs):
         return None
@@ -141,6 +141,16 @@ _WITH_NUMBER: dict[OpOverload, OpOverload] = {
 """Ops on a number whose own ``out=`` overload has no kernel; the tensor overload takes the number as well."""
 
 _ADDS = frozenset({aten.addmm.default, aten.baddbmm.default})
+
+_BY_ROWS = frozenset(
+    {
+        aten._softmax.default,
+        aten._log_softmax.default,
+        aten._softmax_backward_data.default,
+        aten._log_softmax_backward_data.default,
+    }
+)
+"""Ops whose kernels have read a row (or column) to its end before they begin to write it."""
 
 _STRIDED = frozenset(
     {

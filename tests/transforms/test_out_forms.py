@@ -1,0 +1,26 @@
+"""Forms of ops that write into memory they are given."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(7, 33), (64, 1000), (3, 5, 257), (4, 20_000), (33, 1), (2, 64, 128)])
+def test_softmax_may_be_written_over_its_operands(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x, grad = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
+    for dim in range(len(shape)):
+        for op in (aten._softmax, aten._log_softmax):
+            written = x.clone()
+            op.out(written, dim, False, out=written)
+            torch.testing.assert_close(written, op.default(x, dim, False), rtol=0, atol=0)
+        for op, name in ((aten._softmax_backward_data, "grad_input"), (aten._log_softmax_backward_data, "out")):
+            result = torch.log_softmax(x, dim)
+            expected = op.default(grad, result, dim, dtype)
+            for position in range(2):
+                args = [grad.clone(), result.clone()]
+                op.out(*args, dim, dtype, **{name: args[position]})
+                torch.testing.assert_close(args[position], expected, rtol=0, atol=0)
