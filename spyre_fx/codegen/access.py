@@ -26,8 +26,7 @@ class Buffer:
     """Storage of one tensor; compared by identity.
 
     ``groups`` says which dims belong to one dim of the value that was written first (``((0, 1), (2,))`` for a value
-    ``[B * S, D]`` kept as ``[B, S, D]``), ``levels`` which loops cut each dim. Without groups it has the dims of a host
-    tensor.
+    ``[B * S, D]`` kept as ``[B, S, D]``), ``levels`` which loops cut each dim.
     """
 
     name: str
@@ -44,10 +43,7 @@ class Buffer:
     def whole(self) -> Access:
         """All of it, with the dims of the value that was written first."""
         levels = self.levels or (NO_LOOPS,) * len(self.shape)
-        dims = tuple(
-            tuple(Term(self.shape[dim], dim, 1, levels[dim]) for dim in group if self.groups or self.shape[dim] != 1)
-            for group in self.dim_groups
-        )
+        dims = tuple(tuple(Term(self.shape[dim], dim, 1, levels[dim]) for dim in group) for group in self.dim_groups)
         return Access(self, dims, (0,) * len(self.shape))
 
 
