@@ -236,10 +236,11 @@ def _alike(one: Operand, other: Operand) -> bool:
 
 
 def _alive_together(sizes: Mapping[Buffer, int], lives: Mapping[Buffer, Life]) -> int:
+    """Most bytes that are alive between two ops: a value may take over the place of one that its op reads last."""
     moments = {lives[buffer].start for buffer in sizes}
     return max(
         (
-            sum(size for buffer, size in sizes.items() if lives[buffer].start <= moment <= lives[buffer].end)
+            sum(size for buffer, size in sizes.items() if lives[buffer].start <= moment < lives[buffer].end)
             for moment in moments
         ),
         default=0,

@@ -1,0 +1,106 @@
+"""Scratchpad and HBM plans: what lives where, for how long, and never two things at once."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+import torch.nn.functional as F
+
+from spyre_fx.codegen.layout import cores_used, size_bytes
+from spyre_fx.codegen.specs import LoopSpec
+from spyre_fx.target import Target
+from tests.codegen.device_runs import close, half, same, specs_of
+
+
+def in_lx(bundle):
+    return {arg.name for spec in specs_of(bundle) for arg in spec.args if "lx" in arg.allocation}
+
+
+def test_values_between_untiled_ops_stay_in_lx():
+    bundle = same(lambda x: torch.relu(x * 2) + x, half(64, 256))
+    assert in_lx(bundle) == {"mul", "relu"}
+    assert bundle.lowered.notes["lx_bytes"] >= bundle.lowered.notes["lx_bound"] > 0
+
+
+def test_a_value_takes_the_place_of_its_last_reader():
+    bundle = same(lambda x: torch.exp(torch.relu(x * 2)), half(64, 256))
+    places = {arg.allocation["lx"] for spec in specs_of(bundle) for arg in spec.args if "lx" in arg.allocation}
+    assert places == {0}
+
+
+def test_two_values_that_live_together_lie_apart():
+    def function(x):
+        a, b = x * 2, x + 1
+        return a * b + (a - b)
+
+    bundle = same(function, half(64, 256))
+    first, second = (spec.args[-1] for spec in specs_of(bundle)[:2])
+    assert first.allocation != second.allocation and {"lx"} == first.allocation.keys() == second.allocation.keys()
+
+
+def test_nothing_beyond_the_scratchpad():
+    small = Target(lx_bytes=96 * 1024)
+    bundle = same(lambda x: torch.relu(x * 2) + x, half(1024, 1024), target=small)
+    assert in_lx(bundle) == set()
+    assert in_lx(same(lambda x: torch.relu(x * 2) + x, half(1024, 1024))) == {"mul", "relu"}
+
+
+def test_what_does_not_fit_goes_to_hbm_and_the_rest_stays():
+    """Room for one of the two values that are alive together."""
+    slice_bytes = 1024 * 1024 * 2 // 32
+    reserve = 64 * 1024
+    target = Target(lx_bytes=reserve + slice_bytes * 5 // 4 + 4096)
+    bundle = same(lambda x: (x * 2) * (x + 1) + x, half(1024, 1024), target=target)
+    assert len(in_lx(bundle)) >= 1
+    assert bundle.counters.lx_high_water <= target.usable_lx_bytes
+
+
+def test_lx_planning_off_puts_all_in_hbm():
+    bundle = same(lambda x: torch.relu(x * 2) + x, half(64, 256), target=Target(lx_planning=False))
+    assert in_lx(bundle) == set()
+
+
+def test_what_another_core_made_is_read_from_hbm():
+    """Column statistics of rows that are spread over the cores."""
+    bundle = close(lambda x: x - x.mean(0, keepdim=True), half(64, 128))
+    mean = next(spec for spec in specs_of(bundle) if spec.op.startswith("mean"))
+    assert "hbm" in mean.args[-1].allocation or cores_used(mean) == cores_used(specs_of(bundle)[-1])
+
+
+def test_a_moved_value_is_not_in_lx():
+    bundle = close(lambda x: torch.relu(x * 2) @ x.t(), half(64, 64))
+    for spec in specs_of(bundle):
+        if spec.op == "ReStickifyOpHBM":
+            assert all("hbm" in arg.allocation for arg in spec.args)
+
+
+def test_a_carried_value_lives_for_the_whole_loop():
+    torch.manual_seed(0)
+    bundle = close(lambda a, b: (a @ b) + 1, half(64, 256), half(256, 256), levels=[(4, [2])], ops=["mm"])
+    (loop,) = [spec for step in bundle.lowered.steps for spec in step.specs if isinstance(spec, LoopSpec)]
+    carried = loop.body[-1].args[-1]
+    start, end = carried.allocation.get("lx"), None
+    if start is None:
+        return
+    end = start + size_bytes(carried.device_size, carried.device_dtype) // cores_used(loop.body[-1])
+    for spec in loop.body:
+        for arg in spec.args:
+            if "lx" in arg.allocation and arg.name != carried.name:
+                other, size = arg.allocation["lx"], size_bytes(arg.device_size, arg.device_dtype) // cores_used(spec)
+                assert other >= end or other + size <= start
+
+
+def test_buffers_in_hbm_do_not_overlap():
+    torch.manual_seed(1)
+    bundle = close(
+        lambda x, w: F.gelu(x @ w) @ w.t(), half(64, 128), half(128, 256) / 12, target=Target(lx_planning=False)
+    )
+    ranges = {}
+    for spec in specs_of(bundle):
+        for arg in spec.args:
+            start = arg.allocation["hbm"]
+            ranges[arg.name] = (start, start + size_bytes(arg.device_size, arg.device_dtype))
+    for (one, (start, end)), (other, (first, last)) in itertools.combinations(ranges.items(), 2):
+        assert end <= first or last <= start, f"{one} and {other}"
+        assert start % 128 == 0
