@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST_ARGS ?=
 
-.PHONY: demo test check clean
+.PHONY: demo test check notebooks clean
 
 demo: $(INSTALLED)  ## tile, lower and run the canonical example, and say what was measured
 	$(BIN)/python examples/canonical.py
@@ -20,6 +20,9 @@ check: $(INSTALLED)  ## what CI runs: format, lint, types, then `make test`
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+notebooks: $(INSTALLED)  ## run the scripts in notebooks/ and write the notebooks with their outputs
+	$(BIN)/python notebooks/build.py
 
 $(INSTALLED): setup.cfg pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and none was found; name one: make PYTHON=/path/to/python3.11"; exit 1; }

@@ -1,20 +1,51 @@
-"""Every notebook runs from top to bottom."""
+"""Every notebook runs from top to bottom, shows pictures by the rules, and is what its script says."""
 
 from __future__ import annotations
 
 import json
+import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+FOLDER = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+LARGEST = 300_000
+build = runpy.run_path(str(FOLDER / "build.py"))
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text("utf-8"))
+
+
+def shown(notebook: dict[str, Any]) -> Iterator[dict[str, list[str]]]:
+    """The data of all outputs but printed text."""
+    for cell in notebook["cells"]:
+        yield from (output["data"] for output in cell.get("outputs", ()) if "data" in output)
+
+
+def test_each_script_has_its_notebook():
+    assert [path.stem for path in build["scripts"]()] == [path.stem for path in NOTEBOOKS]
+    assert "first_tour" in {path.stem for path in NOTEBOOKS}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "__main__", "display": repr}
-    for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"], 1):
-        if cell["cell_type"] == "code":
-            exec(compile("".join(cell["source"]), f"{path.name}, cell {number}", "exec"), names)
+def test_notebook_runs(path: Path) -> None:
+    fresh, kept = build["notebook"](path.with_suffix(".py")), read(path)
+    sources = [[(cell["cell_type"], cell["source"]) for cell in one["cells"]] for one in (fresh, kept)]
+    assert sources[0] == sources[1], "the script has changed: run python notebooks/build.py"
+    kinds = [[sorted(data) for data in shown(one)] for one in (fresh, kept)]
+    assert kinds[0] == kinds[1], "other outputs than those kept: run python notebooks/build.py"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_small_and_its_pictures_are_valid(path: Path) -> None:
+    assert path.stat().st_size < LARGEST
+    pictures = [data for data in shown(read(path)) if "image/svg+xml" in data]
+    assert pictures
+    for data in pictures:
+        assert data.keys() == {"image/svg+xml", "text/plain"}
+        assert ElementTree.fromstring("".join(data["image/svg+xml"])).tag.endswith("svg")

@@ -13,6 +13,7 @@ from itertools import groupby
 
 from torch import fx
 
+from spyre_fx.analysis.modules import module_path
 from spyre_fx.viz.repeats import Repeat, repeats
 
 _LISTED = 40
@@ -86,8 +87,12 @@ def _fold(nodes: Sequence[fx.Node], limit: int, level: int) -> list[Run]:
 
 
 def _by_module(nodes: Sequence[fx.Node], depth: int) -> list[Run]:
-    groups = groupby(nodes, key=lambda node: module_path(node)[:depth] if _is_inner(node) else (node.name,))
-    return [_run(list(group), depth) for _, group in groups]
+    return [_run(list(group), depth) for _, group in groupby(nodes, key=lambda node: _module_key(node, depth))]
+
+
+def _module_key(node: fx.Node, depth: int) -> object:
+    """The module at a depth; inputs and loops stand alone."""
+    return node if node.op in ("placeholder", "call_module") else module_path(node)[:depth]
 
 
 def _by_length(nodes: Sequence[fx.Node], limit: int, level: int) -> list[Run]:
@@ -149,10 +154,6 @@ def _single(node: fx.Node) -> Run:
     return Run((node,), node.name)
 
 
-def _is_inner(node: fx.Node) -> bool:
-    return bool(module_path(node)) and node.op != "placeholder"
-
-
 def _shared_level(nodes: Sequence[fx.Node]) -> int:
     """How many parts of the module path all nodes share."""
     return sum(1 for _ in _shared(nodes))
@@ -163,22 +164,6 @@ def _shared(nodes: Sequence[fx.Node]) -> Iterator[str]:
         if len(set(parts)) > 1:
             return
         yield parts[0]
-
-
-def module_path(node: fx.Node) -> tuple[str, ...]:
-    """The path of the ``nn.Module`` that the node came from, ``("layers", "3", "mlp")``, or ``()``.
-
-    A parameter belongs to the module of the first node that reads it.
-    """
-    if node.op == "get_attr" and node.users:
-        return module_path(next(iter(node.users)))
-    stack = node.meta.get("nn_module_stack") or {}
-    entries = list(stack.values())
-    if not entries:
-        return ()
-    path = entries[-1][0] if isinstance(entries[-1], tuple) else str(entries[-1])
-    cleaned = path.replace("L['self'].", "").replace("L['self']", "").replace("_modules.", "")
-    return tuple(part for part in cleaned.split(".") if part)
 
 
 def _op_name(node: fx.Node) -> str:

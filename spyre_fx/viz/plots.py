@@ -51,10 +51,16 @@ def plot_memory(gm: fx.GraphModule, tiled: fx.GraphModule | None = None) -> Plot
 
     A loop counts its results and what one trip makes.
     """
-    curves = [("before", BEFORE, [_Point(m.node.name, m.total_bytes) for m in timeline(gm)])]
+    curves = [("before", BEFORE, list(_allocated(gm)))]
     if tiled is not None:
-        curves.append(("after", AFTER, [_Point(m.node.name, m.total_bytes) for m in timeline(tiled)]))
+        curves.append(("after", AFTER, list(_allocated(tiled))))
     return _over_time("Allocated memory, op by op", curves, None)
+
+
+def _allocated(gm: fx.GraphModule) -> Iterator[_Point]:
+    for moment in timeline(gm):
+        if moment.node.op.startswith("call") and not _is_part(moment.node):
+            yield _Point(moment.node.name, moment.total_bytes)
 
 
 def _scratchpad(gm: fx.GraphModule, moments: Sequence[Moment] | None = None) -> Iterator[_Point]:

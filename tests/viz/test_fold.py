@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spyre_fx import draw
-from spyre_fx.viz.fold import module_path, runs_of
+from spyre_fx.analysis.modules import module_path
+from spyre_fx.viz.fold import runs_of
 from spyre_fx.viz.repeats import Repeat, repeats
 from tests.viz.pictures import chain, layers
 
