@@ -10,10 +10,13 @@ from torch import fx
 
 from spyre_fx.backend.artifacts import Artifacts
 from spyre_fx.backend.boxed import Boxed
+from spyre_fx.backend.decompositions import DECOMPOSITIONS
 from spyre_fx.backend.graph_compiler import GraphCompiler
 from spyre_fx.backend.hints import mark_named_inputs, names_before_partition
 from spyre_fx.backend.options import Options, parse
+from spyre_fx.backend.partition import recomputing_partition
 from spyre_fx.backend.records import GraphRecord
+from spyre_fx.backend.torch_compat import default_partition, through_aot
 
 
 class Backend:
@@ -93,12 +96,12 @@ def compile_dynamo_graph(
     Ops that have a kernel of their own stay whole (layer norm, softmax, gelu, fused attention): a graph in which
     nothing is tiled must run as fast as the user's program.
     """
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.partitioners import default_partition
-
     if options.tile != "off":
         mark_named_inputs(gm, example_inputs)
     compiler = GraphCompiler(options, artifacts, records)
+    partition = (
+        recomputing_partition(compiler.groups, compiler.notes.append) if options.recompute else default_partition
+    )
 
     def stage(name: str) -> Any:
         def compile_stage(aten: fx.GraphModule, inputs: list[Any]) -> Boxed:
@@ -106,11 +109,14 @@ def compile_dynamo_graph(
 
         return compile_stage
 
-    through_aot = aot_autograd(
+    return through_aot(
+        gm,
+        example_inputs,
         fw_compiler=stage("forward"),
         bw_compiler=stage("backward"),
         inference_compiler=stage("inference"),
-        partition_fn=names_before_partition(default_partition),
-        keep_inference_input_mutations=options.execute == "cpu",
+        decompositions=dict(DECOMPOSITIONS),
+        partition_fn=names_before_partition(partition),
+        # A graph that writes to its inputs cannot be cut where the backward computes things again.
+        keep_inference_input_mutations=options.execute == "cpu" and not options.recompute,
     )
-    return through_aot(gm, example_inputs)

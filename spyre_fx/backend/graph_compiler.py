@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from torch import fx
 
@@ -42,6 +43,8 @@ class GraphCompiler:
         self.options = options
         self.artifacts = artifacts
         self.records = records
+        self.notes: list[str] = []
+        """What was decided before the next graph came, for its record."""
 
     def compile(self, gm: fx.GraphModule, stage: str) -> Boxed:
         """The function for ``gm``, a functional ATen graph.
@@ -56,6 +59,13 @@ class GraphCompiler:
         if is_symbolic(gm):
             return by_sizes(gm, lambda sized: self._compile(sized, stage), lambda: self._untiled(gm, stage))
         return self._compile(gm, stage)
+
+    def groups(self, gm: fx.GraphModule) -> Sequence[Any]:
+        """The groups that would be tiled in ``gm``; none where sizes are symbolic."""
+        if is_symbolic(gm):
+            return ()
+        with without_modes():
+            return choose(gm, self.options, "joint").groups
 
     def _untiled(self, gm: fx.GraphModule, stage: str) -> Boxed:
         options = replace(self.options, tile="off", memory_budget=None, execute="cpu", dump=None)
@@ -72,7 +82,8 @@ class GraphCompiler:
                 artifact = self._make(record)
             if word is not None:
                 self.artifacts.put(key, artifact)
-        record.groups, record.reasons = [*artifact.choice.groups], [*artifact.choice.reasons]
+        record.groups, record.reasons = [*artifact.choice.groups], [*self.notes, *artifact.choice.reasons]
+        self.notes.clear()
         record.tiled, record.bundle = artifact.tiled, artifact.bundle
         self.records.append(record)
         log.info("%s", record)

@@ -1,0 +1,262 @@
+"""``torch.compile(backend="spyre_fx")`` beside eager, Inductor and what else runs the same programs on a CPU.
+
+    python benchmarks/cpu.py                 everything, with both allocators (an hour or more)
+    python benchmarks/cpu.py --quick         small sizes, few repeats
+    python benchmarks/cpu.py --budget        memory budgets instead: the peak asked for and the one that came
+    python benchmarks/cpu.py --only mlp --methods eager,inductor,spyre_fx --dtypes float32
+
+Each workload and method runs in a process of its own, with a limit of time. Ratios come first; each time is the median
+of calls that take turns with eager's in the same process, so that a disturbance meets both.
+
+time     median of the method over that of eager          live     most bytes of tensors at once above the inputs, over
+seconds  median of one call                                        that of eager (every allocation, by the profiler)
+first    seconds of the first call                        MiB      the same in MiB; rss: of the process
+error    largest difference to eager, over eager's largest magnitude
+
+The default glibc allocator gives large freed blocks back to the system, so that fresh temporaries page-fault each time;
+the warm one (MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1) keeps them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+WARM = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
+ALLOCATORS = {"default": {}, "warm": WARM}
+MIB = 1 << 20
+SHARES = (0.5, 0.2, 0.1)
+"""Budgets as shares of the untiled peak."""
+
+Row = dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parser().parse_args(arguments)
+    if options.measure:
+        print("RESULT " + json.dumps(measure(options)), flush=True)
+        return
+    rows = [*sweep(options)]
+    if options.json:
+        Path(options.json).write_text(json.dumps(rows, indent=1))
+    print(table(rows))
+    if not options.budget:
+        print(summary(rows))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small sizes and few repeats")
+    parser.add_argument("--budget", action="store_true", help="run under memory budgets")
+    parser.add_argument("--only", default="", help="workloads, separated by commas")
+    parser.add_argument("--methods", default="", help="methods, separated by commas")
+    parser.add_argument("--dtypes", default="float32,bfloat16")
+    parser.add_argument("--allocators", default="default,warm")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=300, help="seconds for each process")
+    parser.add_argument("--repeats", type=int, default=0)
+    parser.add_argument("--json", help="write the rows to this file, too")
+    parser.add_argument("--measure", nargs=2, metavar=("WORKLOAD", "METHOD"), help=argparse.SUPPRESS)
+    return parser
+
+
+def sweep(options: argparse.Namespace) -> Iterable[Row]:
+    """One row per allocator, dtype, workload and method, each from a process of its own."""
+    from methods import METHODS
+    from workloads import BUDGETS, WORKLOADS
+
+    workloads = _chosen(options.only, BUDGETS if options.budget else WORKLOADS)
+    methods = [f"budget {share}" for share in SHARES] if options.budget else _chosen(options.methods, METHODS)
+    for allocator in options.allocators.split(","):
+        for dtype in options.dtypes.split(","):
+            for workload in workloads:
+                for method in methods:
+                    row = _in_process(options, allocator, dtype, workload, method)
+                    if row is not None:
+                        print(json.dumps(row), file=sys.stderr, flush=True)
+                        yield row
+
+
+def _chosen(asked: str, known: Iterable[str]) -> list[str]:
+    names = [name for name in asked.split(",") if name] or list(known)
+    unknown = [name for name in names if name not in list(known)]
+    if unknown:
+        raise SystemExit(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}")
+    return names
+
+
+def _in_process(options: argparse.Namespace, allocator: str, dtype: str, workload: str, method: str) -> Row | None:
+    command = [sys.executable, str(Path(__file__)), "--measure", workload, method, "--dtypes", dtype]
+    command += ["--threads", str(options.threads), "--repeats", str(options.repeats)]
+    command += ["--quick"] * options.quick + ["--budget"] * options.budget
+    env = {**os.environ, **ALLOCATORS[allocator], "OMP_NUM_THREADS": str(options.threads)}
+    row = {"allocator": allocator, "dtype": dtype, "workload": workload, "method": method}
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=options.limit, check=False)
+    except subprocess.TimeoutExpired:
+        return {**row, "failed": f"more than {options.limit:.0f} s"}
+    results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    if not results:
+        lines = [line for line in done.stderr.splitlines() if "Error" in line] or done.stderr.splitlines() or ["?"]
+        return {**row, "failed": lines[-1].strip()[:160]}
+    found = json.loads(results[0].removeprefix("RESULT "))
+    return {**row, **found} if found else None
+
+
+# ---- in the process of one workload and method
+
+
+def measure(options: argparse.Namespace) -> Row:
+    """Times, bytes and errors; empty where the method is none for the workload."""
+    import torch
+    from methods import METHODS, spyre_fx
+    from trackers import allocator_peak, resident_peak
+    from workloads import BUDGETS, WORKLOADS, leaves
+
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    name, wanted = options.measure
+    workload = (BUDGETS if options.budget else WORKLOADS)[name]
+    share = float(wanted.split()[1]) if options.budget else None
+    method = spyre_fx(memory_budget=share) if options.budget else METHODS[wanted]
+    case = workload.make(getattr(torch, options.dtypes), 4 if options.quick else 1)
+    if not method.fits(case, workload):
+        return {}
+    learned = leaves(case.learned) if workload.training else []
+    eager = partial(_step, case.function, case.args, learned)
+    other = partial(_step, method.make(case), case.args, learned)
+
+    expected = eager()
+    start = time.perf_counter()
+    found = other()
+    first = time.perf_counter() - start
+    error = max(map(_difference, found, expected))
+    del found, expected
+    other()
+    rss, (live, eager_live) = resident_peak(other), map(allocator_peak, (other, eager))
+    seconds, eager_seconds = _medians([other, eager], options.repeats or (3 if options.quick else 11))
+    row = {
+        "time": seconds / eager_seconds,
+        "live": live / eager_live,
+        "seconds": seconds,
+        "first": first,
+        "MiB": live / MIB,
+        "rss": rss / MIB,
+        "error": error,
+    }
+    return {**row, "budget": share * eager_live / MIB} if share is not None else row
+
+
+def _step(function: Callable[..., Any], args: Sequence[Any], learned: Sequence[Any]) -> list[Any]:
+    """The result of a call; with gradients to learn from, those as well."""
+    import torch
+
+    if not learned:
+        with torch.no_grad():
+            return [function(*args)]
+    result = function(*args)
+    loss = result if result.ndim == 0 else result.float().square().mean()
+    loss.backward()
+    grads = [leaf.grad for leaf in learned]
+    for leaf in learned:
+        leaf.grad = None
+    return [loss.detach(), *grads]
+
+
+def _difference(found: Any, expected: Any) -> float:
+    scale = expected.abs().max().float().clamp_min(1e-12)
+    return float((found.float() - expected.float()).abs().max() / scale)
+
+
+def _medians(calls: Sequence[Callable[[], object]], repeats: int) -> list[float]:
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(repeats):
+        for call, taken in zip(calls, times, strict=True):
+            start = time.perf_counter()
+            call()
+            taken.append(time.perf_counter() - start)
+    return [sorted(taken)[len(taken) // 2] for taken in times]
+
+
+# ---- printing
+
+_COLUMNS = ("time", "live", "seconds", "first", "MiB", "rss", "error")
+
+
+def table(rows: Sequence[Row]) -> str:
+    """All rows, one block per allocator, dtype and workload."""
+    lines: list[str] = []
+    block = None
+    for row in rows:
+        if (row["allocator"], row["dtype"], row["workload"]) != block:
+            block = row["allocator"], row["dtype"], row["workload"]
+            head = f"{row['workload']} {row['dtype']}, {row['allocator']} allocator"
+            lines += ["", f"{head:44s}" + "".join(f"{name:>9s}" for name in _COLUMNS)]
+        if "failed" in row:
+            lines.append(f"  {row['method']:42s} fails: {row['failed']}")
+            continue
+        cells = "".join(f"{_shown(name, row[name]):>9s}" for name in _COLUMNS)
+        asked = f"  (asked for {row['budget']:.1f} MiB)" if "budget" in row else ""
+        lines.append(f"  {row['method']:42s}{cells}{asked}")
+    return "\n".join(lines)
+
+
+def _shown(name: str, value: float) -> str:
+    match name:
+        case "error":
+            return f"{value:.0e}"
+        case "MiB" | "rss":
+            return f"{value:.1f}"
+        case "seconds":
+            return f"{value:.4f}"
+        case _:
+            return f"{value:.2f}"
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Geometric means over the workloads that a method and the one it is compared with both ran."""
+    lines = ["", f"{'geometric means':44s}{'workloads':>10s}{'time':>9s}{'worst':>9s}{'live':>9s}{'first':>9s}"]
+    for allocator in dict.fromkeys(row["allocator"] for row in rows):
+        for training in (False, True):
+            part = [
+                row
+                for row in rows
+                if row["allocator"] == allocator
+                and row["workload"].endswith("_train") == training
+                and "failed" not in row
+            ]
+            for base in ("eager", "inductor"):
+                for method in dict.fromkeys(row["method"] for row in part):
+                    if method.startswith("spyre_fx"):
+                        lines += _compared(
+                            part, method, base, f"{allocator}, {'training' if training else 'inference'}"
+                        )
+    return "\n".join(lines)
+
+
+def _compared(rows: Sequence[Row], method: str, base: str, where: str) -> list[str]:
+    def by_workload(name: str) -> dict[Any, Row]:
+        return {(row["dtype"], row["workload"]): row for row in rows if row["method"] == name}
+
+    mine, theirs = by_workload(method), by_workload(base)
+    both = [key for key in mine if key in theirs]
+    if not both:
+        return []
+    ratios = {name: [mine[key][name] / theirs[key][name] for key in both] for name in ("time", "live", "first")}
+    means = {name: math.exp(sum(map(math.log, values)) / len(values)) for name, values in ratios.items()}
+    head = f"{where}: {method} over {base}"
+    worst = max(ratios["time"])
+    return [f"{head:44s}{len(both):10d}{means['time']:9.2f}{worst:9.2f}{means['live']:9.2f}{means['first']:9.2f}"]
+
+
+if __name__ == "__main__":
+    main()
