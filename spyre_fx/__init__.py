@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from spyre_fx import groups
 from spyre_fx._version import __version__
 from spyre_fx.analysis.iteration_space import iteration_space
 from spyre_fx.analysis.registration import register_iteration_space
@@ -25,10 +26,12 @@ from spyre_fx.errors import (
     SpecError,
     SpyreFxError,
     TilingError,
+    TilingWarning,
 )
 from spyre_fx.target import Target
 from spyre_fx.transforms.auto import auto_groups
 from spyre_fx.transforms.counted_loop import CountedLoop
+from spyre_fx.transforms.explain import explain
 from spyre_fx.transforms.groups import LoopGroup
 from spyre_fx.transforms.hints import hints_to_coarse_tile_groups
 from spyre_fx.transforms.summary import summary
@@ -61,6 +64,7 @@ __all__ = [
     "Target",
     "TensorArg",
     "TilingError",
+    "TilingWarning",
     "UnimplementedOp",
     "WorkItem",
     "WorkKind",
@@ -69,6 +73,8 @@ __all__ = [
     "capture",
     "declare_tensor_dim",
     "draw",
+    "explain",
+    "groups",
     "hints_to_coarse_tile_groups",
     "iteration_space",
     "lower",

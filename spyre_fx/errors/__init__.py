@@ -26,6 +26,7 @@ __all__ = [
     "SpyreFxError",
     "Template",
     "TilingError",
+    "TilingWarning",
 ]
 
 
@@ -49,6 +50,10 @@ class CaptureError(SpyreFxError, ValueError):
 
 class TilingError(SpyreFxError, RuntimeError):
     """A group cannot be tiled as asked; the graph was not touched."""
+
+
+class TilingWarning(UserWarning):
+    """Every group was skipped, so that nothing is tiled."""
 
 
 class HintError(SpyreFxError, RuntimeError):

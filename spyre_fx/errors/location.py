@@ -44,6 +44,11 @@ def source_line(node: Any) -> str | None:
     return _line(frame["file"], frame["line"], frame["code"])
 
 
+def source_frames(node: Any) -> list[tuple[str, int]]:
+    """File and line of every frame of ``node.stack_trace``, outermost first; empty where no trace was kept."""
+    return [(frame["file"], int(frame["line"])) for frame in _FRAME.finditer(node.stack_trace or "")]
+
+
 def user_line(error: BaseException) -> str | None:
     """The user's innermost frame in the traceback of ``error``, in the same form."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_user_file(frame.filename)]

@@ -46,9 +46,7 @@ SPAN = Template(
 SEGMENT = Template(
     LoweringError, "{name} of {size} bytes", "at most {limit} bytes, one HBM segment", "tile the ops that make it"
 )
-HBM_FULL = Template(
-    LoweringError, "{size} bytes of buffers", "at most {limit} bytes of HBM", "tile more of the graph"
-)
+HBM_FULL = Template(LoweringError, "{size} bytes of buffers", "at most {limit} bytes of HBM", "tile more of the graph")
 WINDOW_CARRIES = Template(
     LoweringError,
     "{op} ({origin}), which reads a window of {name} {shape} whose indices carry from one dim into the next",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spyre_fx.errors import InternalError, Template, TilingError
+from spyre_fx.errors import InternalError, OptionError, Template, TilingError
 
 # ---- 1. the form of a group
 
@@ -21,7 +21,8 @@ BAD_GROUP = Template(
 BAD_OPS = Template(
     TilingError,
     "the ops of {group} are {found}",
-    "a list of node names or nodes (in the body of a LoopGroup also LoopGroups)",
+    "node names, nodes, module paths, predicates or groups.lines(...), alone or in a list (in the body of a LoopGroup "
+    "also LoopGroups), or groups.every(...) alone",
     "list the ops of the group",
 )
 EMPTY_GROUP = Template(TilingError, "{group} holds no op", "at least one op", "name the ops to tile or drop the group")
@@ -50,7 +51,43 @@ BAD_MULTIPLE = Template(
 # ---- 2. the ops of a group
 
 UNKNOWN_NODE = Template(
-    TilingError, "{group} names {name!r}, which is not in the graph", "the name of a node{nearest}", "correct the name"
+    TilingError,
+    "{group} names {name!r}, which is not in the graph",
+    "the name of a node or the path of a module{nearest}",
+    "correct the name",
+)
+UNKNOWN_MODULE = Template(
+    TilingError,
+    "{group} names {choice}, but no op of the graph comes from there",
+    "the path of a module that the graph records{nearest}",
+    "correct the path, or capture the graph with spyre_fx.capture, which records modules",
+)
+NO_LINES = Template(
+    TilingError,
+    "{group} names {choice}, but {reason}",
+    "lines that ops of the graph come from",
+    "correct the range, or capture the graph with spyre_fx.capture, which records source lines",
+)
+NOT_LINES = Template(
+    TilingError,
+    "lines({file!r}, {first!r}, {last!r})",
+    "a file name and two ints from 1 up, the first not above the last",
+    "correct the range",
+)
+NOT_A_PATTERN = Template(
+    TilingError, "every({pattern!r})", "a module path with wildcards, such as 'layers.*.mlp'", "pass a string"
+)
+NOTHING_CHOSEN = Template(
+    TilingError,
+    "the predicate {predicate} of {group} chooses no op",
+    "a callable that is true for at least one op (a call_function node that is no getitem of an op's results)",
+    "correct the predicate or drop the group",
+)
+PREDICATE_FAILED = Template(
+    TilingError,
+    "the predicate {predicate} of {group} raises {error}",
+    "a callable that takes any op of the graph and says whether it is in the group",
+    "correct the predicate",
 )
 FOREIGN_NODE = Template(
     TilingError,
@@ -113,7 +150,7 @@ NO_SUCH_DIM = Template(
 UNKNOWN_KEY = Template(
     TilingError,
     "dims of {group} name {name!r}, which is not in the graph",
-    "an op or an input of the group{nearest}",
+    "an op or an input of the group, or a module whose last op is one{nearest}",
     "correct the name",
 )
 FOREIGN_KEY = Template(
@@ -233,3 +270,13 @@ LOST_VALUE = Template(
     "every operand within reach",
     "report this graph and the groups",
 )
+
+# ---- 7. skipped groups
+
+ON_ERROR = Template(
+    OptionError,
+    "on_error={value!r}",
+    "'raise' or 'skip'",
+    "choose whether a group that cannot be tiled raises an error or is left untiled and reported",
+)
+ALL_SKIPPED = "every group was skipped, so nothing is tiled:\n{reasons}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,14 +12,25 @@ from spyre_fx.errors import SpyreFxError, collect
 from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms.groups import Level, LoopGroup, Seed
 from spyre_fx.transforms.seeds import read_seeds
+from spyre_fx.transforms.select import Asked, Catalogue, Every, Lines, Module, lead_first
 
 _KINDS = {"placeholder": "a graph input", "output": "the graph's output", "get_attr": "an attribute of the module"}
+
+
+def read_groups(graph: fx.Graph, groups: Any) -> list[Asked]:
+    """The single groups of what ``tile`` is given.
+
+    errors: ``TilingError`` where that is no list.
+    """
+    if not isinstance(groups, (list, tuple)):
+        raise messages.BAD_GROUPS(found=repr(groups))
+    return Catalogue(graph.nodes).expand(groups)
 
 
 def normalise(
     nodes: Mapping[fx.Node, fx.Node],
     flow: Dataflow,
-    groups: Any,
+    groups: Sequence[Asked],
     tiled_dims: Any = None,
     multiple_of: int = 1,
 ) -> tuple[Level, ...]:
@@ -28,14 +38,13 @@ def normalise(
 
     Args:
         nodes: for each node that the user may name the node of the graph that is tiled.
-        groups, tiled_dims, multiple_of: as ``tile`` takes them.
+        groups: those of ``read_groups``.
+        tiled_dims, multiple_of: as ``tile`` takes them.
 
     errors: one ``TilingError`` that lists everything that is wrong.
     """
-    if not isinstance(groups, (list, tuple)):
-        raise messages.BAD_GROUPS(found=repr(groups))
     reader = _Reader(nodes, flow, tiled_dims, multiple_of)
-    trees = [reader.tree(group, f"groups[{position}]") for position, group in enumerate(groups)]
+    trees = [reader.tree(asked.group, asked.name) for asked in groups]
     levels = [reader.level(tree, name) for tree, name in trees if tree is not None]
     reader.check_parts()
     if reader.problems:
@@ -49,6 +58,8 @@ class _Reader:
     def __init__(self, nodes: Mapping[fx.Node, fx.Node], flow: Dataflow, tiled_dims: Any, multiple_of: Any) -> None:
         self.nodes = nodes
         self.by_name = {node.name: copied for node, copied in nodes.items()}
+        self.catalogue = Catalogue(nodes)
+        self.chosen: set[fx.Node] = set()
         self.flow = flow
         self.tiled_dims = tiled_dims
         self.multiple_of = multiple_of
@@ -103,7 +114,8 @@ class _Reader:
     def _nested(self, group: LoopGroup, body: tuple[Any, ...], multiple: int, name: str) -> Level | None:
         dims = group.dims if group.dims is not None else self.tiled_dims if self.tiled_dims is not None else [0]
         inner = Level(group.count, multiple, (), body, name)
-        axes = read_seeds(dims, inner.ops, name, self.flow, self._key, self.problems)
+        ops = lead_first(inner.ops) if inner.ops[0] in self.chosen else inner.ops
+        axes = read_seeds(dims, ops, name, self.flow, self._key, self.problems)
         for seeds in axes:
             self._check_fits(group.count, seeds[0], name)
         for position, seeds in enumerate(reversed(axes)):
@@ -112,9 +124,9 @@ class _Reader:
 
     def _body(self, group: LoopGroup, name: str) -> Iterator[fx.Node | Level]:
         items = group.body
-        if isinstance(items, (str, fx.Node, LoopGroup)):
+        if isinstance(items, (str, fx.Node, LoopGroup, Module, Lines, Every)) or callable(items):
             items = [items]
-        if not isinstance(items, (list, tuple, set, frozenset, Mapping)) or isinstance(items, Mapping):
+        if not isinstance(items, (list, tuple, set, frozenset)):
             self.problems.append(messages.BAD_OPS(group=name, found=_shown(items)))
             return
         nested = isinstance(items, (list, tuple)) and len(items) == 1
@@ -124,11 +136,11 @@ class _Reader:
                 if level is not None:
                     yield level
                 continue
-            node = self._op(item, name)
-            if node is not None and is_part(node):
-                self.parts.append((node, name))
-            elif node is not None and self._claim(node, name):
-                yield node
+            for node in self._ops(item, name):
+                if is_part(node):
+                    self.parts.append((node, name))
+                elif self._claim(node, name):
+                    yield node
 
     def check_parts(self) -> None:
         """A ``getitem`` comes along with its op, so it may be named only where the op is."""
@@ -138,25 +150,30 @@ class _Reader:
                 error = messages.LONE_PART(group=name, name=part.name, producer=producer(part).name, node=part)
                 self.problems.append(error)
 
-    def _op(self, item: Any, name: str) -> fx.Node | None:
-        """The node of the tiled graph that ``item`` names, if an op may be put into a group at all."""
-        if isinstance(item, str):
-            node = self.by_name.get(item)
-            if node is None:
-                error = messages.UNKNOWN_NODE(group=name, name=item, nearest=self._nearest(item))
-                self.problems.append(error)
-        elif isinstance(item, fx.Node):
-            node = self.nodes.get(item)
-            if node is None:
-                self.problems.append(messages.FOREIGN_NODE(group=name, name=item.name))
-        else:
-            node = None
-            self.problems.append(messages.BAD_OPS(group=name, found=f"a list with {_shown(item)}"))
-        if node is not None and node.op != "call_function":
+    def _ops(self, item: Any, name: str) -> Sequence[fx.Node]:
+        """The nodes of the tiled graph that ``item`` names (a node comes before a module) or stands for."""
+        if isinstance(item, fx.Node):
+            return self._op(self.nodes.get(item), item.name, name)
+        if isinstance(item, str) and item in self.by_name:
+            return self._op(self.by_name[item], item, name)
+        try:
+            found = [self.nodes[node] for node in self.catalogue.choose(item, name)]
+        except SpyreFxError as error:
+            self.problems.append(error)
+            return ()
+        self.chosen.update(found)
+        return found
+
+    def _op(self, node: fx.Node | None, shown: str, name: str) -> Sequence[fx.Node]:
+        """The node, if it may be put into a group at all."""
+        if node is None:
+            self.problems.append(messages.FOREIGN_NODE(group=name, name=shown))
+        elif node.op != "call_function":
             kind = _KINDS.get(node.op, f"a {node.op}")
             self.problems.append(messages.NOT_AN_OP(group=name, name=node.name, kind=kind))
-            return None
-        return node
+        else:
+            return (node,)
+        return ()
 
     def _claim(self, node: fx.Node, name: str) -> bool:
         owner = self.owner.get(node)
@@ -180,17 +197,17 @@ class _Reader:
             self.problems.append(error)
 
     def _key(self, key: Any, name: str) -> fx.Node | None:
-        """The node that a key of a dims dict names."""
-        node = self.by_name.get(key) if isinstance(key, str) else self.nodes.get(key)
+        """The node that a key of a dims dict names; the key of a module names its result."""
+        if isinstance(key, str):
+            result = None if key in self.by_name else self.catalogue.result(key)
+            node = self.by_name.get(key) if result is None else self.nodes[result]
+        else:
+            node = self.nodes.get(key)
         if node is None:
             shown = key.name if isinstance(key, fx.Node) else key
-            nearest = self._nearest(shown) if isinstance(shown, str) else ""
+            nearest = self.catalogue.nearest(shown) if isinstance(shown, str) else ""
             self.problems.append(messages.UNKNOWN_KEY(group=name, name=shown, nearest=nearest))
         return node
-
-    def _nearest(self, name: str) -> str:
-        found = difflib.get_close_matches(name, self.by_name, n=1, cutoff=0.4)
-        return f", such as {found[0]!r}" if found else ""
 
 
 def _is_int(value: Any) -> bool:

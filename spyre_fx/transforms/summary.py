@@ -60,13 +60,16 @@ class OpSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """All loops and ops of a tiled graph; printing it shows two tables."""
+    """All loops and ops of a tiled graph; printing it shows two tables, and any groups that were skipped."""
 
     loops: tuple[LoopSummary, ...]
     ops: tuple[OpSummary, ...]
+    skipped: tuple[tuple[int, str], ...] = ()
+    """Position and reason of each group that ``tile(..., on_error="skip")`` left untiled."""
 
     def __str__(self) -> str:
-        return f"{self._loop_table()}\n\n{self._op_table()}"
+        reasons = [f"skipped groups[{position}]: {reason}" for position, reason in self.skipped]
+        return "\n\n".join((self._loop_table(), self._op_table(), *reasons))
 
     def _loop_table(self) -> str:
         if not self.loops:
@@ -113,7 +116,7 @@ def summary(tiled: fx.GraphModule) -> Summary:
     loops: list[LoopSummary] = []
     ops: list[OpSummary] = []
     _visit(tiled, "", 0, {}, loops, ops)
-    return Summary(tuple(loops), tuple(ops))
+    return Summary(tuple(loops), tuple(ops), tiled.meta.get("skipped_groups", ()))
 
 
 def _visit(

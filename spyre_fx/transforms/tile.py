@@ -5,21 +5,33 @@ y = relu(x @ w) @ v        ->        for each tile of rows:  y[tile] = relu(x[ti
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from torch import fx
 
 from spyre_fx.analysis.fake import ensure_fake
 from spyre_fx.analysis.regions import Dataflow
+from spyre_fx.errors import TilingWarning
+from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms.functional import make_functional
-from spyre_fx.transforms.normalise import normalise
+from spyre_fx.transforms.normalise import normalise, read_groups
 from spyre_fx.transforms.place import place
 from spyre_fx.transforms.replace import constants_of, replace
 from spyre_fx.transforms.resolve import resolve
+from spyre_fx.transforms.select import Asked
+from spyre_fx.transforms.skip import tile_legal, with_skipped
 
 
 def tile(
-    gm: fx.GraphModule, groups: Any, tiled_dims: Any = None, *, multiple_of: int = 1, strict: bool = False
+    gm: fx.GraphModule,
+    groups: Any,
+    tiled_dims: Any = None,
+    *,
+    multiple_of: int = 1,
+    strict: bool = False,
+    on_error: str = "raise",
 ) -> fx.GraphModule:
     """A new module in which each group of ops runs tile by tile, inside ``call_module(CountedLoop)`` nodes.
 
@@ -27,21 +39,31 @@ def tile(
         gm: a graph of ATen ops with ``meta["val"]`` on its nodes, as ``capture`` or ``make_fx`` gives it. It is not
             edited; parameters and buffers are shared with the result.
         groups: a list of ``(ops, count)``, ``(ops, count, dims)``, ``(ops, [(count, dims), ...])`` (a nest, outermost
-            first) or ``LoopGroup``. ``ops`` are nodes or their names. ``dims`` are positions in the iteration space of
-            the group's first op, or ``{value: dim}``; several dims of one level make a nest of ``count`` tiles each.
+            first) or ``LoopGroup``. ``ops`` are nodes, their names, or what ``spyre_fx.groups`` has: a predicate on
+            nodes, the path of an ``nn.Module`` (a node of that name comes first), ``lines`` or ``every``. ``dims`` are
+            positions in the iteration space of the group's first op (of ops chosen by meaning: the first that reads
+            more than parameters), or ``{value: dim}``, where the path of a module stands for its last tensor; several
+            dims of one level make a nest of ``count`` tiles each.
         tiled_dims: the ``dims`` of groups that give none; axis 0 by default.
         multiple_of: tiles are rounded up to a multiple of this many elements.
         strict: refuse counts that do not give equal tiles, instead of making a smaller last one.
+        on_error: what a group does that cannot be tiled: ``"raise"``, or ``"skip"``, which leaves it untiled.
 
     Rewrite:
         ``z = op2(op1(x, w))`` -> ``z = loop(x, w)``, where trip i of ``loop`` computes the i-th tile of ``z`` from the
         i-th tile of ``x``. A reduction over the tiled axis becomes a running value that the trips combine into.
 
     Checks:
-        All groups are checked before anything is returned; several problems are raised as one error.
+        All groups are checked before anything is returned; several problems are raised as one error. With ``"skip"``
+        each group is checked by itself and with those accepted before it. ``meta["skipped_groups"]`` of the result
+        holds a ``(position in groups, message)`` for each that was left out, and ``summary`` shows them.
 
     Raises:
         TilingError: a group is malformed, or cannot be tiled as asked; the message names the culprit.
+        OptionError: ``on_error`` is neither of the two.
+
+    Warns:
+        TilingWarning: every group was skipped, and the result is an untiled copy.
 
     >>> import torch
     >>> from torch.fx.experimental.proxy_tensor import make_fx
@@ -50,6 +72,26 @@ def tile(
     >>> [node.name for node in tiled.graph.nodes]
     ['x_1', 'y_1', 'loop_0', 'output']
     """
+    if on_error not in ("raise", "skip"):
+        raise messages.ON_ERROR(value=on_error)
+    asked = read_groups(gm.graph, groups)
+
+    def attempt(some: Sequence[Asked]) -> fx.GraphModule:
+        return tile_groups(gm, some, tiled_dims, multiple_of, strict)
+
+    if on_error == "raise":
+        return with_skipped(attempt(asked), ())
+    tiled, refused = tile_legal(asked, attempt)
+    if refused and len(refused) == len(asked):
+        reasons = "\n".join(reason for _, reason in refused)
+        warnings.warn(messages.ALL_SKIPPED.format(reasons=reasons), TilingWarning, stacklevel=2)
+    return with_skipped(tiled, refused)
+
+
+def tile_groups(
+    gm: fx.GraphModule, groups: Sequence[Asked], tiled_dims: Any, multiple_of: int, strict: bool
+) -> fx.GraphModule:
+    """``tile`` for groups that were read: all of them, or an error."""
     # 1. A copy of our own, with all shapes known under one fake mode, and without needless writes.
     copied = ensure_fake(gm, compiled=False)
     nodes = dict(zip(gm.graph.nodes, copied.graph.nodes, strict=True))
