@@ -17,7 +17,7 @@ from spyre_fx.codegen.access import Access, Buffer
 from spyre_fx.codegen.builder import Builder, HostOnly
 from spyre_fx.codegen.kernels import Item, kernels
 from spyre_fx.codegen.known import Known
-from spyre_fx.codegen.layout import device_strides, has_format
+from spyre_fx.codegen.layout import has_format
 from spyre_fx.codegen.loops import deliver
 from spyre_fx.codegen.lowered import Value
 from spyre_fx.codegen.tree import HostCall
@@ -197,18 +197,12 @@ class Top:
         if self._is_host_view(leaf):
             return Value(self._host_name(leaf, []))
         made = self.builder.buffer(f"output_{position}", value.shape, value.dtype, "output")
-        self.strides[made] = _dense(value.shape, tuple(leaf.meta["val"].stride()))
+        self.strides[made] = tuple(leaf.meta["val"].stride())
         self.outputs.append(made)
         self.builder.node = leaf
         deliver(self.builder, value, made.whole(), set(self.builder.created))
         self._named(value, made.name)
         return Value(made.name)
-
-
-def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a result: those of eager, but room for every element where eager repeats some."""
-    repeats = any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True))
-    return device_strides(shape) if repeats else strides
 
 
 def _is_view(node: fx.Node) -> bool:

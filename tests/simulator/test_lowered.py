@@ -17,7 +17,7 @@ from spyre_fx.simulator import Device
 from spyre_fx.target import Target
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.tile import tile
-from tests.simulator.mutations import MUTATIONS, Mutation
+from tests.simulator.mutations import MUTATIONS, Mutation, changed_slice
 
 
 def block(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
@@ -68,11 +68,16 @@ def test_a_changed_program_is_caught_or_changes_values(mutation: Mutation, bundl
     bundle = lower(tiled(), Target(bundle_format=bundle_format))
     expected = bundle.run(*arguments())
     (program,) = bundle.programs
+    noticed = 0
     for seed in range(10):
         broken = mutation(program, random.Random(seed))
         assert broken != program
         try:
             result = run_lowered(bundle.lowered, [broken], arguments(), {}, Device(bundle.lowered.target))
         except SpyreFxError:
+            noticed += 1
             continue
-        assert not torch.equal(result, expected), seed
+        same = torch.equal(result, expected)
+        assert not same or mutation is changed_slice, seed  # two cores may swap their work through HBM
+        noticed += not same
+    assert noticed > 0
