@@ -8,45 +8,18 @@ that a value carried from trip to trip keeps its place.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.device_ops import OpKind
-from spyre_fx.codegen.division import Splits, ownership
-from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, Operand
+from spyre_fx.codegen.division import Splits
+from spyre_fx.codegen.kernels import Item, Kernel, Operand
 from spyre_fx.codegen.layout import round_up
-from spyre_fx.codegen.restickify import RESTICKIFY
+from spyre_fx.codegen.lifetimes import Life, Use, life_of, may_stay, uses_of
 from spyre_fx.codegen.sticks import Layouts
-from spyre_fx.codegen.terms import Loop
-from spyre_fx.codegen.tree import HostCall
 from spyre_fx.errors.lowering import HBM_FULL, SEGMENT
 from spyre_fx.target import Target
-
-
-@dataclass(frozen=True)
-class Use:
-    """One op that reads or writes a buffer."""
-
-    kernel: Kernel
-    operand: Operand
-    position: int
-    path: tuple[Loop, ...]
-    writes: bool
-    program: int
-    """Number of the device program: host calls stand between."""
-
-
-@dataclass(frozen=True)
-class Life:
-    """When a buffer is in use (positions in program order, both ends included), and in which loops it lives."""
-
-    start: int
-    end: int
-    home: tuple[Loop, ...]
-    fixed: bool
-    """No use of it moves from trip to trip."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +33,8 @@ class Plan:
     """High water of one core."""
     lx_bound: int
     """Bytes of one core that are alive together at the worst moment: no plan needs less."""
+    pool_bytes: int
+    """HBM that intermediates share, one after the other."""
 
 
 def plan_memory(
@@ -70,7 +45,7 @@ def plan_memory(
     Args:
         fixed: buffers that the host writes or reads, in the order in which they are to lie in HBM.
     """
-    uses, spans = _uses(items)
+    uses, spans = uses_of(items)
     lives = {buffer: life_of(entries, spans) for buffer, entries in uses.items()}
     lx: dict[Buffer, int] = {}
     sizes: dict[Buffer, int] = {}
@@ -82,85 +57,15 @@ def plan_memory(
             if buffer not in host and buffer.role == "internal" and may_stay(entries, splits)
         }
         lx = _place(sizes, lives, uses, target.usable_lx_bytes)
-    rest = [buffer for buffer in uses if buffer not in lx and buffer not in set(fixed)]
-    rest.sort(key=lambda buffer: buffer.role in ("constant", "parameter"))
-    hbm = hbm_addresses([*fixed, *rest], layouts, target)
+    hbm, pool = _place_in_hbm([buffer for buffer in uses if buffer not in lx], fixed, layouts, lives, target)
     return Plan(
         lx,
         hbm,
         lives,
         max((lx[buffer] + sizes[buffer] for buffer in lx), default=0),
         _alive_together({buffer: sizes[buffer] for buffer in lx}, lives),
+        pool,
     )
-
-
-def _uses(items: list[Item]) -> tuple[dict[Buffer, list[Use]], dict[Loop, tuple[int, int]]]:
-    """Uses of every buffer in program order, and the positions of each loop's body."""
-    uses: dict[Buffer, list[Use]] = defaultdict(list)
-    spans: dict[Loop, tuple[int, int]] = {}
-    count = program = 0
-
-    def visit(block: list[Item], path: tuple[Loop, ...]) -> None:
-        nonlocal count, program
-        for item in block:
-            match item:
-                case KernelLoop(loop=loop, body=body):
-                    start = count
-                    visit(body, (*path, loop))
-                    spans[loop] = (start, count - 1)
-                case Kernel():
-                    for operand in item.inputs:
-                        uses[operand.buffer].append(Use(item, operand, count, path, False, program))
-                    uses[item.output.buffer].append(Use(item, item.output, count, path, True, program))
-                    count += 1
-                case HostCall():
-                    program += 1
-
-    visit(items, ())
-    return uses, spans
-
-
-def life_of(uses: list[Use], spans: Mapping[Loop, tuple[int, int]]) -> Life:
-    """The life of a buffer from its uses."""
-    home = uses[0].path
-    for use in uses:
-        shared = [ours for ours, theirs in zip(home, use.path, strict=False) if ours is theirs]
-        home = tuple(shared)
-    starts, ends = [], []
-    for use in uses:
-        inner = use.path[len(home) : len(home) + 1]
-        start, end = spans[inner[0]] if inner else (use.position, use.position)
-        starts.append(start)
-        ends.append(end)
-    return Life(min(starts), max(ends), home, not any(use.operand.advance for use in uses))
-
-
-def may_stay(uses: list[Use], splits: Mapping[Kernel, Splits]) -> bool:
-    """Whether each core finds in its own LX what it reads: all of the buffer is written and read in equal slices.
-
-    Nothing is expected to be there from one program to the next.
-    """
-    if not any(use.writes for use in uses) or all(use.writes for use in uses):
-        return False
-    if any(use.kernel.op == RESTICKIFY or use.program != uses[0].program for use in uses):
-        return False
-    first = uses[0]
-    owned = ownership(first.kernel, first.operand, splits[first.kernel])
-    for use in uses:
-        operand, own = use.operand, splits[use.kernel]
-        if any(operand.offset) or operand.advance or not _whole(use):
-            return False
-        apart = [axis for axis, parts in enumerate(own) if parts > 1 and axis not in operand.axes]
-        if apart or ownership(use.kernel, operand, own) != owned:
-            return False
-        if math.prod(own) != math.prod(splits[first.kernel]):
-            return False
-    return True
-
-
-def _whole(use: Use) -> bool:
-    touched = math.prod(use.kernel.axes[axis].extent for axis in use.operand.axes)
-    return touched == math.prod(use.operand.buffer.shape)
 
 
 def _core_bytes(uses: list[Use], layouts: Layouts, splits: Mapping[Kernel, Splits]) -> int:
@@ -178,7 +83,7 @@ def _place(
         taken = [
             (placed[other], placed[other] + sizes[other], other)
             for other in placed
-            if lives[other].start <= lives[buffer].end and lives[buffer].start <= lives[other].end
+            if _meet(lives[buffer], lives[other])
         ]
         parent = _parent(buffer, sizes, lives, uses, {other for _, _, other in taken})
         if parent is not None:
@@ -188,7 +93,7 @@ def _place(
             if not blocked:
                 placed[buffer] = placed[parent]
                 continue
-        address = _gap([(start, end) for start, end, _ in taken], sizes[buffer])
+        address = _gap([(start, end) for start, end, _ in taken], sizes[buffer], 0)
         if address + sizes[buffer] <= capacity:
             placed[buffer] = address
     return placed
@@ -198,13 +103,13 @@ def _overlaps(span: list[int], start: int, size: int) -> bool:
     return span[0] < start + size and start < span[1]
 
 
-def _gap(taken: list[tuple[int, int]], size: int) -> int:
-    """The lowest address with room."""
-    address = 0
-    for start, end in sorted(taken):
+def _gap(taken: list[tuple[int, int]], size: int, address: int, target: Target | None = None) -> int:
+    """The lowest address from ``address`` on with room, within one HBM segment of ``target``."""
+    for start, end in [*sorted(taken), (math.inf, 0)]:
+        address = address if target is None else _in_segment(address, size, target)
         if address + size <= start:
             break
-        address = max(address, end)
+        address = max(address, int(end))
     return address
 
 
@@ -247,20 +152,52 @@ def _alive_together(sizes: Mapping[Buffer, int], lives: Mapping[Buffer, Life]) -
     )
 
 
-def hbm_addresses(buffers: list[Buffer], layouts: Layouts, target: Target) -> dict[Buffer, int]:
-    """Lay buffers one behind the other, stick-aligned, none across a segment border."""
+def _place_in_hbm(
+    used: list[Buffer], fixed: list[Buffer], layouts: Layouts, lives: Mapping[Buffer, Life], target: Target
+) -> tuple[dict[Buffer, int], int]:
+    """Fixed buffers, then a pool in which intermediates follow each other, then constants. None crosses a segment."""
     addresses: dict[Buffer, int] = {}
     at = 0
-    for buffer in buffers:
-        size = layouts[buffer].size_bytes
-        if size > target.hbm_segment_bytes:
-            raise SEGMENT(name=buffer.name, size=size, limit=target.hbm_segment_bytes)
-        left = -at % target.hbm_segment_bytes or target.hbm_segment_bytes
-        at = at if size <= left else at + left
-        addresses[buffer] = at
-        at = round_up(at + size, target.stick_bytes)
+
+    def append(buffers: list[Buffer]) -> None:
+        nonlocal at
+        for buffer in buffers:
+            at = addresses[buffer] = _in_segment(at, _hbm_bytes(buffer, layouts, target), target)
+            at += _hbm_bytes(buffer, layouts, target)
+
+    append(fixed)
+    start = at
+    kept = set(fixed)
+    pool = [buffer for buffer in used if buffer not in kept and buffer.role == "internal"]
+    for buffer in sorted(pool, key=lambda one: lives[one].start):
+        size = _hbm_bytes(buffer, layouts, target)
+        taken = [
+            (addresses[other], addresses[other] + _hbm_bytes(other, layouts, target))
+            for other in pool
+            if other in addresses and _meet(lives[buffer], lives[other])
+        ]
+        addresses[buffer] = _gap(taken, size, start, target)
+        at = max(at, addresses[buffer] + size)
+    end = at
+    append([buffer for buffer in used if buffer.role in ("constant", "parameter")])
     if at > target.hbm_segment_bytes * target.hbm_segments:
         raise HBM_FULL(size=at, limit=target.hbm_segment_bytes * target.hbm_segments)
-    return addresses
+    return addresses, end - start
 
 
+def _hbm_bytes(buffer: Buffer, layouts: Layouts, target: Target) -> int:
+    size = layouts[buffer].size_bytes
+    if size > target.hbm_segment_bytes:
+        raise SEGMENT(name=buffer.name, size=size, limit=target.hbm_segment_bytes)
+    return size
+
+
+def _in_segment(address: int, size: int, target: Target) -> int:
+    """The next address from ``address`` on at which ``size`` bytes lie in one segment."""
+    left = -address % target.hbm_segment_bytes or target.hbm_segment_bytes
+    return address if size <= left else address + left
+
+
+def _meet(one: Life, other: Life) -> bool:
+    """Whether two lives share a moment."""
+    return one.start <= other.end and other.start <= one.end

@@ -71,7 +71,7 @@ def lower_graph(gm: GraphModule, target: Target) -> Lowered:
         in_spec=top.in_spec,
         out_spec=top.out_spec,
         input_types=top.input_types,
-        notes={"lx_bytes": plan.lx_bytes, "lx_bound": plan.lx_bound},
+        notes={"lx_bytes": plan.lx_bytes, "lx_bound": plan.lx_bound, "pool_bytes": plan.pool_bytes},
     )
 
 

@@ -91,16 +91,27 @@ def test_a_carried_value_lives_for_the_whole_loop():
                 assert other >= end or other + size <= start
 
 
-def test_buffers_in_hbm_do_not_overlap():
+def test_what_an_op_touches_in_hbm_does_not_overlap():
     torch.manual_seed(1)
     bundle = close(
         lambda x, w: F.gelu(x @ w) @ w.t(), half(64, 128), half(128, 256) / 12, target=Target(lx_planning=False)
     )
-    ranges = {}
     for spec in specs_of(bundle):
+        ranges = {}
         for arg in spec.args:
             start = arg.allocation["hbm"]
             ranges[arg.name] = (start, start + size_bytes(arg.device_size, arg.device_dtype))
-    for (one, (start, end)), (other, (first, last)) in itertools.combinations(ranges.items(), 2):
-        assert end <= first or last <= start, f"{one} and {other}"
-        assert start % 128 == 0
+            assert start % 128 == 0
+        for (one, (start, end)), (other, (first, last)) in itertools.combinations(ranges.items(), 2):
+            assert end <= first or last <= start, f"{one} and {other}"
+
+
+def test_intermediates_follow_each_other_in_the_pool():
+    def chain(x):
+        for _ in range(8):
+            x = torch.relu(x * 2)
+        return x
+
+    bundle = same(chain, half(64, 256), target=Target(lx_planning=False))
+    assert bundle.lowered.notes["pool_bytes"] == 2 * 64 * 256 * 2
+    assert same(chain, half(64, 256)).lowered.notes["pool_bytes"] == 0
