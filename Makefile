@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST_ARGS ?=
 
-.PHONY: demo test check notebooks clean
+.PHONY: demo test check docs notebooks clean
 
 demo: $(INSTALLED)  ## tile, lower and run the canonical example, and say what was measured
 	$(BIN)/python examples/canonical.py
@@ -20,6 +20,10 @@ check: $(INSTALLED)  ## what CI runs: format, lint, types, then `make test`
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+docs: $(INSTALLED)  ## write the generated pages in docs/
+	$(BIN)/python docs/build.py
+	$(BIN)/python -m spyre_fx.analysis.coverage > docs/coverage.md
 
 notebooks: $(INSTALLED)  ## run the scripts in notebooks/ and write the notebooks with their outputs
 	$(BIN)/python notebooks/build.py
