@@ -64,20 +64,33 @@ def median(run: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
-def measure(sizes: Sequence[int], repeats: int) -> list[list[object]]:
+def measure(sizes: Sequence[int], repeats: int, most: int) -> list[list[object]]:
     rows: list[list[object]] = []
-    before: tuple[float, float] | None = None
+    before: dict[str, float] = {}
     for size in sizes:
         gm = chain(size)
         groups = groups_of(gm)
         loops = sum(node.op == "call_module" for node in spyre_fx.tile(gm, groups).graph.nodes)
         assert loops == len(groups), f"{loops} loops of {len(groups)} groups"
         ours = median(lambda gm=gm, groups=groups: spyre_fx.tile(gm, groups), repeats)
-        copies = iter([chain(size) for _ in range(repeats)])  # the partitioner edits its graph
-        theirs = median(lambda copies=copies: partition(next(copies)), repeats)
-        ratios = ("", "") if before is None else (f"{ours / before[0]:.2f}", f"{theirs / before[1]:.2f}")
-        rows.append([size, loops, f"{ours:.2f}", ratios[0], f"{theirs:.2f}", ratios[1], f"{ours / theirs:.2f}"])
-        before = ours, theirs
+        row: dict[str, float] = {"ours": ours}
+        if size <= most:
+            copies = iter([chain(size) for _ in range(repeats)])  # the partitioner edits its graph
+            row["theirs"] = median(lambda copies=copies: partition(next(copies)), repeats)
+        growth = {name: f"{time / before[name]:.2f}" for name, time in row.items() if name in before}
+        theirs = row.get("theirs")
+        rows.append(
+            [
+                size,
+                loops,
+                f"{ours:.2f}",
+                growth.get("ours", ""),
+                f"{theirs:.2f}" if theirs else "",
+                growth.get("theirs", ""),
+                f"{ours / theirs:.2f}" if theirs else "",
+            ]
+        )
+        before = row
     return rows
 
 
@@ -85,6 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[500, 1000, 2000, 4000, 8000])
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--most", type=int, default=4000, help="the longest chain that the partitioner gets")
     options = parser.parse_args()
     headers = [
         "ops",
@@ -95,7 +109,7 @@ def main() -> None:
         "per doubling",
         "tile / partitioner",
     ]
-    print(tabulate(measure(options.sizes, options.repeats), headers))
+    print(tabulate(measure(options.sizes, options.repeats, options.most), headers))
 
 
 if __name__ == "__main__":
