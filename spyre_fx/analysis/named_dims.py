@@ -21,6 +21,7 @@ from spyre_fx.analysis.dim_inference import infer
 from spyre_fx.analysis.iteration import IterationSpace
 from spyre_fx.analysis.named_axes import Axes, Named, NamedDims, Place, axes_of, disagreeing, spans_of
 from spyre_fx.analysis.regions import Dataflow, Value, is_part
+from spyre_fx.analysis.rules.randoms import random_space
 from spyre_fx.capture.dim_names import names_of, state_of
 from spyre_fx.capture.dim_spans import DimNames, Span, merged, sized, whole
 from spyre_fx.capture.hint_scopes import scopes_of
@@ -65,7 +66,7 @@ class _Propagation:
 
     def _visit(self, op: fx.Node) -> None:
         stated = dict(self._stated_results(op))
-        space = self.flow.space(op)
+        space = self.flow.space(op) or random_space(op)
         if space is not None:
             axes: Axes = {}
             for index, names in stated.items():

@@ -115,8 +115,11 @@ class _Entry:
 
     def nodes(self) -> Iterator[fx.Node]:
         """The nodes that were made since."""
-        node = self.last.next if self.last is not None else None
-        while node is not None and node.op != "root":
+        if self.graph is None or self.last is None:
+            yield from self.graph.nodes if self.graph is not None else ()
+            return
+        node = self.last.next
+        while node.op != "root":
             yield node
             node = node.next
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ from torch import fx
 
 from spyre_fx.analysis.iteration import Axis, Kind
 from spyre_fx.analysis.named_axes import Axes, NamedDims
-from spyre_fx.analysis.regions import Dataflow, Value
+from spyre_fx.analysis.regions import Dataflow, Value, is_part, is_tensor
 from spyre_fx.capture.dim_spans import DimNames, Span
 from spyre_fx.capture.hint_scopes import HintScope
 from spyre_fx.errors import hints as messages
@@ -18,6 +18,9 @@ from spyre_fx.transforms.groups import DimPart, DimParts
 from spyre_fx.transforms.reductions import can_combine
 
 Place = TypeVar("Place")
+
+Dims = list[tuple[fx.Node, int | DimParts]]
+"""Nodes, and where their values have a named dim."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,33 @@ def covers(spans: Iterable[tuple[Place, Span]], name: str) -> list[list[tuple[Pl
             return []
         size *= span.extent
     return [parts] if parts and size == parts[0][1].size else []
+
+
+def result_along(op: fx.Node, hint: DimHint, names: NamedDims, flow: Dataflow) -> Dims:
+    """The first result of ``op`` that has the dim of ``hint`` along the axes that ``hint`` stands for, and where.
+
+    (A product with a square matrix may contract the dim and give it to its columns again.)
+    """
+    space = flow.space(op)
+    assert space is not None
+    position = {axis: place for place, axes in enumerate(space.positions) for axis in axes}
+    for node, dim in dims_of(results(op), hint.name, names, flow):
+        index_map = space.results[flow.value(node).result]
+        dims = [part.dim for part in dim.parts] if isinstance(dim, DimParts) else [dim]
+        if {position[axis] for dim in dims for axis in index_map[dim]} == set(hint.positions):
+            return [(node, dim)]
+    return []
+
+
+def results(op: fx.Node) -> Iterator[fx.Node]:
+    """The nodes that stand for the tensors which ``op`` makes."""
+    return filter(is_tensor, (op, *(user for user in op.users if is_part(user))))
+
+
+def dims_of(nodes: Iterable[fx.Node], name: str, names: NamedDims, flow: Dataflow) -> Dims:
+    """Those of ``nodes`` whose value has the named dim, and where."""
+    found = ((node, dim_of(flow.value(node), name, names)) for node in nodes)
+    return [(node, dim) for node, dim in found if dim is not None]
 
 
 def dim_of(value: Value, name: str, names: NamedDims) -> int | DimParts | None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import fx
 
+from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.fake import ensure_fake
 from spyre_fx.analysis.named_dims import named_dims
-from spyre_fx.analysis.regions import Dataflow, is_part, is_tensor
+from spyre_fx.analysis.regions import Dataflow
 from spyre_fx.errors import HintWarning, SpyreFxError, collect
 from spyre_fx.errors import hints as messages
 from spyre_fx.errors.names import near
 from spyre_fx.transforms.groups import DimParts, LoopGroup
-from spyre_fx.transforms.hints.binding import DimHint, bind, dim_of
+from spyre_fx.transforms.hints.binding import DimHint, bind, dim_of, dims_of, result_along, results
 from spyre_fx.transforms.hints.blocks import Block, blocks_of, hidden_scopes
 from spyre_fx.transforms.hints.sharing import loops
 
@@ -140,10 +141,12 @@ class _Maker:
                 self.problems.append(error)
             elif not bound:
                 self.unbound.append(messages.NO_OP.format(name=name, hint=scope, ops=_listed(ops)))
+            elif all(map(is_view, bound)):
+                self.reasons.append(f"{name}: no loop, since {_listed([*bound])} makes no more than a view")
             elif count == 1:
                 self.reasons.append(f"{name}: no loop, since {scope} asks for one tile")
             else:
-                self.reasons.append(f"{name}: {count} tiles over {_listed(bound)}")
+                self.reasons.append(f"{name}: {count} tiles over {_listed([*bound])}")
         if scope.named_dims is not None and scope.key not in names.used_scopes:
             self.unbound.append(messages.NAMES_UNUSED.format(hint=scope, rank=len(scope.named_dims)))
 
@@ -157,13 +160,13 @@ class _Maker:
             return self._body(block, allowed)
         (name, count), *rest = levels
         ops = sorted(op for op in block.ops() if op in allowed)
-        bound = self._bound(block, name, ops) if count > 1 else []
-        found = loops(ops, bound, lambda value: dim_of(value, name, self.names) is not None, self.flow)
+        bound = self._bound(block, name, ops) if count > 1 else {}
+        found = loops(ops, self._goes_on(bound), lambda value: dim_of(value, name, self.names) is not None, self.flow)
         tiled = set().union(*found)
         outside = [op for op in ops if op not in tiled]
         items = self._items(block, rest, outside) if outside else []
         for inside in found:
-            seeds = self._dims([op for op in bound if op in inside], inside, name)
+            seeds = self._seeds({op: hint for op, hint in bound.items() if op in inside}, inside)
             items.append(LoopGroup(count, seeds, self._items(block, rest, inside)))
         if len(found) > 1:
             self.reasons.append(f"{name}: {len(found)} loops in a row, since ops between them need the whole of it")
@@ -182,24 +185,30 @@ class _Maker:
         """Where the first op of an item stands in the graph."""
         return min(self.positions[name] for name in ([item] if isinstance(item, str) else _names_in(item)))
 
-    def _bound(self, block: Block, name: str, ops: Iterable[fx.Node]) -> list[fx.Node]:
+    def _bound(self, block: Block, name: str, ops: Iterable[fx.Node]) -> dict[fx.Node, DimHint]:
         """The ops that have the dim of one of a block's loops."""
         key = (block.scope.key, name)
-        return [op for op in ops if any(hint.positions and (hint.scope, hint.name) == key for hint in self.hints[op])]
+        hints = ((op, hint) for op in ops for hint in self.hints[op] if (hint.scope, hint.name) == key)
+        return {op: hint for op, hint in hints if hint.positions}
 
-    def _dims(self, bound: Sequence[fx.Node], ops: Collection[fx.Node], name: str) -> dict[str, int | DimParts]:
+    def _goes_on(self, bound: Mapping[fx.Node, DimHint]) -> dict[fx.Node, bool]:
+        """For each op whether those that read its results can share its loop."""
+
+        def check(op: fx.Node, hint: DimHint) -> bool:
+            has_dim = dims_of(results(op), hint.name, self.names, self.flow)
+            return not has_dim or bool(result_along(op, hint, self.names, self.flow))
+
+        return {op: check(op, hint) for op, hint in bound.items()}
+
+    def _seeds(self, bound: Mapping[fx.Node, DimHint], ops: Collection[fx.Node]) -> dict[str, int | DimParts]:
         """Where following the axis begins: at the ops whose results have it, and at what the others read."""
-        dims: dict[str, int | DimParts] = {}
-        for op in bound:
-            results = self._having(name, (op, *(user for user in op.users if is_part(user))))
+        seeds: dict[str, int | DimParts] = {}
+        for op, hint in bound.items():
             operands = (node for node in self.flow.operands(op) if self.flow.value(node).node not in ops)
-            dims.update(results[:1] or self._having(name, operands))
-        return dims
-
-    def _having(self, name: str, nodes: Iterable[fx.Node]) -> list[tuple[str, int | DimParts]]:
-        """Those of ``nodes`` whose value has the named dim, with the place of it."""
-        found = ((node.name, dim_of(self.flow.value(node), name, self.names)) for node in nodes if is_tensor(node))
-        return [(node, dim) for node, dim in found if dim is not None]
+            found = result_along(op, hint, self.names, self.flow)
+            found = found or dims_of(operands, hint.name, self.names, self.flow)
+            seeds.update({node.name: dim for node, dim in found})
+        return seeds
 
 
 def _names_in(group: LoopGroup) -> Iterator[str]:
