@@ -84,7 +84,7 @@ class Target:
             outer_cache_bytes=_cache_share(3) * threads // 2,
             call_bytes=128 * KIB,
             fresh_byte_cost=4.0,
-            packed_byte_cost=1.5,
+            packed_byte_cost=2.0,
         )
 
 

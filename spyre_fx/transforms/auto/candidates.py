@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from torch import fx
 
@@ -11,29 +11,106 @@ from spyre_fx.analysis.iteration import Kind
 from spyre_fx.analysis.regions import Value
 from spyre_fx.transforms.auto.cost import CostModel
 from spyre_fx.transforms.auto.facts import Facts
-from spyre_fx.transforms.auto.regions import grow
-from spyre_fx.transforms.auto.tiles import Sized, cheaper, sized
+from spyre_fx.transforms.auto.regions import Region, grow
+from spyre_fx.transforms.auto.tiles import Sized, Sizer
 from spyre_fx.transforms.auto.tree import LoopTree, tree_of, with_loop
-from spyre_fx.transforms.auto.trips import trips_of
+from spyre_fx.transforms.auto.trips import Trips, trips_of
 
-MOST_LOOPS = 6
-"""Loops of one tree."""
-MOST_SEEDS = 4
-"""Large values of one tree that each step looks at."""
-WORTHWHILE = 0.02
-"""The part of the cost that another loop must save."""
+DEEPEST = 3
+"""Loops inside each other."""
+WORTHWHILE = 0.05
+"""The part of the cost of its ops that a loop inside another must save."""
 
 
-def candidates(facts: Facts, seed: Value, allowed: Callable[[fx.Node], bool], model: CostModel) -> Iterator[Sized]:
-    """A tree for each axis of ``seed``: one loop over it, then loops inside as long as they pay."""
-    seen: set[tuple[frozenset[fx.Node], int]] = set()
-    for atom in cuttable(facts, seed):
-        region = grow(facts, seed.node, atom, allowed)
-        tree = tree_of(facts, region) if sum(not is_view(op) for op in region.ops) > 1 else None
-        if tree is None or _key(tree, seed) in seen:
-            continue
-        seen.add(_key(tree, seed))
-        yield _with_loops_inside(facts, sized(trips_of(tree, facts.flow), (), model), model)
+class Candidates:
+    """Builds the trees for one graph and one target."""
+
+    def __init__(self, facts: Facts, model: CostModel) -> None:
+        self.facts = facts
+        self.model = model
+        self.sizer = Sizer(model)
+
+    def around(self, seed: Value, allowed: Callable[[fx.Node], bool]) -> Iterator[Sized]:
+        """A tree for each axis of ``seed``: one loop over it, then loops inside as long as they pay."""
+        seen: set[tuple[frozenset[fx.Node], int]] = set()
+        for atom in cuttable(self.facts, seed):
+            region = grow(self.facts, seed.node, atom, allowed)
+            tree = tree_of(self.facts, region) if shares_work(region) else None
+            key = None if tree is None else (frozenset(tree.ops), tree.loops[0].cut[seed.node])
+            if tree is not None and key is not None and key not in seen:
+                seen.add(key)
+                yield self._with_loops_inside(self.sizer.best(self._trips(tree), ()))
+
+    def _trips(self, tree: LoopTree) -> Trips:
+        return trips_of(tree, self.facts.flow)
+
+    def _with_loops_inside(self, found: Sized) -> Sized:
+        """Around each value whose tiles are still large, the largest first, the loop that saves the most."""
+        done: set[fx.Node] = set()
+        while True:
+            seed = self._largest(found, done)
+            if seed is None:
+                return self.sizer.again(found)
+            done.add(seed.node)
+            deeper = self._deeper(found, seed)
+            if deeper is not None:
+                tree, tiles = deeper
+                found = self.sizer.with_tiles(self._trips(tree), (*found.tiles, *tiles))
+
+    def _largest(self, found: Sized, done: Collection[fx.Node]) -> Value | None:
+        """The value with the largest tiles that are too large."""
+        tree, shares = found.trips.tree, found.trips.shares(found.tiles)
+        sizes = {
+            piece.value: piece.size(shares)
+            for piece in found.trips.pieces
+            if not piece.is_input and piece.value.node not in done and len(tree.path[piece.value.node]) < DEEPEST
+        }
+        large = {value: size for value, size in sizes.items() if size > self.model.small}
+        return max(large, key=large.__getitem__, default=None)
+
+    def _deeper(self, found: Sized, seed: Value) -> tuple[LoopTree, tuple[int, ...]] | None:
+        """The tree with one loop more around ``seed``, or two, and their tiles; None where none pays.
+
+        Only the ops of the new loops are weighed, inside the loops that are around them already.
+        """
+        tree = found.trips.tree
+        parent = tree.path[seed.node][-1]
+        taken = {inner for child in tree.children(parent) for inner in tree.loops[child].cut}
+        free = tree.loops[parent].cut.keys() - taken
+        outer = tuple(found.tiles[loop] for loop in tree.around(parent))
+        best: tuple[float, LoopTree, tuple[int, ...]] | None = None
+        for deeper in self._chains(tree, parent, seed, free):
+            chain = list(range(len(tree.loops), len(deeper.loops)))
+            ops = deeper.loops[chain[0]].cut
+            before = self.model.tiled(self._trips(tree.restricted(parent, ops)), outer).total
+            after = self.sizer.best(self._trips(deeper.restricted(chain[-1], ops)), outer)
+            saved = before - after.cost.total
+            if saved > WORTHWHILE * len(chain) * before and (best is None or saved > best[0]):
+                best = saved, deeper, after.tiles[len(outer) :]
+        return None if best is None else best[1:]
+
+    def _chains(self, tree: LoopTree, parent: int, seed: Value, free: Collection[fx.Node]) -> Iterator[LoopTree]:
+        """The tree with one loop more around ``seed``, and with two."""
+        atoms = cuttable(self.facts, seed)
+        for atom in atoms:
+            deeper = self._with_loop(tree, parent, grow(self.facts, seed.node, atom, free.__contains__))
+            if deeper is None:
+                continue
+            yield deeper
+            inside = deeper.loops[-1].cut.__contains__
+            for other in atoms if len(list(deeper.around(parent))) + 2 <= DEEPEST else ():
+                region = grow(self.facts, seed.node, other, inside)
+                deepest = self._with_loop(deeper, len(deeper.loops) - 1, region)
+                if deepest is not None:
+                    yield deepest
+
+    def _with_loop(self, tree: LoopTree, parent: int, region: Region) -> LoopTree | None:
+        return with_loop(self.facts, tree, parent, region) if shares_work(region) else None
+
+
+def shares_work(region: Region) -> bool:
+    """Whether a loop over the region keeps anything from one op to another."""
+    return sum(not is_view(op) for op in region.ops) > 1
 
 
 def cuttable(facts: Facts, value: Value) -> list[int]:
@@ -41,37 +118,3 @@ def cuttable(facts: Facts, value: Value) -> list[int]:
     refined = facts.refined
     atoms = [atom for dim in refined.results[value.node][value.result] for atom in dim]
     return [a for a in atoms if refined.atoms[a].kind is Kind.PARALLEL and refined.atoms[a].extent > 1]
-
-
-def _with_loops_inside(facts: Facts, best: Sized, model: CostModel) -> Sized:
-    while len(best.trips.tree.loops) < MOST_LOOPS and best.cost.working_set > model.small:
-        deeper = best
-        for tree in _deeper(facts, best):
-            found = sized(trips_of(tree, facts.flow), best.tiles, model)
-            deeper = cheaper(deeper, found, model, WORTHWHILE if deeper is best else 0.0)
-        if deeper is best:
-            break
-        best = deeper
-    return best
-
-
-def _deeper(facts: Facts, found: Sized) -> Iterator[LoopTree]:
-    """The trees with one loop more, around the largest tiles of one that has been found."""
-    tree, shares = found.trips.tree, found.trips.shares(found.tiles)
-    made = [piece for piece in found.trips.pieces if not piece.is_input and not is_view(piece.value.node)]
-    for piece in sorted(made, key=lambda piece: -piece.size(shares))[:MOST_SEEDS]:
-        op = piece.value.node
-        if op not in tree.path:
-            continue
-        parent = tree.path[op][-1]
-        taken = {inner for child in tree.children(parent) for inner in tree.loops[child].cut}
-        free = tree.loops[parent].cut.keys() - taken
-        for atom in cuttable(facts, piece.value):
-            region = grow(facts, op, atom, free.__contains__)
-            deeper = with_loop(facts, tree, parent, region)
-            if deeper is not None:
-                yield deeper
-
-
-def _key(tree: LoopTree, seed: Value) -> tuple[frozenset[fx.Node], int]:
-    return frozenset(tree.ops), tree.loops[0].cut[seed.node]

@@ -50,8 +50,8 @@ class CostModel:
         """What the scratchpad and the cache behind it hold together."""
         self.large = self.capacity if target.is_cache else 0
         """Values of more bytes are worth not to be made whole."""
-        self.small = self.capacity // 2 if target.is_cache else 0
-        """A working set that no further loop need make smaller."""
+        self.small = self.capacity if target.is_cache else 0
+        """Tiles of so many bytes need no further loop."""
         self._reads = functools.cache(self._op_reads)
 
     def fits(self, cost: Cost) -> bool:
@@ -86,22 +86,28 @@ class CostModel:
             if piece.is_packed:
                 packed = math.prod(counts[loop] for loop in piece.home if loop not in piece.cut_by)
                 priced += piece.byte_size * (packed - 1) * self.target.packed_byte_cost
-        if working_set > self.capacity:
-            moved += int(2 * trips.made * (1 - self.capacity / working_set))
-            priced += 2 * trips.made * self._spilled(working_set)
+        if self.target.is_cache:
+            spilled = self._spilled(trips, tiles)
+            moved += sum(byte_size for byte_size, _ in spilled)
+            priced += sum(byte_size * price for byte_size, price in spilled)
         return self._cost(moved, priced, trips.written + working_set, trips.calls(tiles), working_set)
+
+    def _spilled(self, trips: Trips, tiles: Sequence[int]) -> list[tuple[int, float]]:
+        """What trips make and read again after it has left the cache, with its price: tiles of which two do not fit."""
+        shares, counts = trips.shares(tiles), trips.counts(tiles)
+        found = []
+        for piece in trips.pieces:
+            price = 0.0 if piece.is_input else self.price(math.ceil(piece.size(shares)))
+            if price:
+                again = math.prod(counts[loop] for loop in piece.summed_by)
+                found.append((piece.byte_size * (2 * again - piece.leaves), price))
+        return found
 
     def price(self, byte_size: int) -> float:
         """What a byte of a value of this size costs to move between two ops."""
         if self.target.is_cache and 2 * byte_size <= self.capacity:
             return 0.0
         return OUTER_CACHE_PRICE if self.target.is_cache and 2 * byte_size <= self.reach else 1.0
-
-    def _spilled(self, working_set: int) -> float:
-        """The part of a working set that the scratchpad does not hold, at the price of where it goes."""
-        near = max(min(working_set, self.reach) - self.capacity, 0)
-        far = max(working_set - self.reach, 0)
-        return (near * OUTER_CACHE_PRICE + far) / working_set
 
     def _cost(self, moved: int, priced: float, fresh: int, calls: int, working_set: int) -> Cost:
         target = self.target

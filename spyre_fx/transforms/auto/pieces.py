@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -39,8 +39,16 @@ class Piece:
     is_input: bool = False
     leaves: bool = False
     """Whether it is read outside of the tree."""
+    summed_by: tuple[int, ...] = ()
+    """The loops over which it is a running sum."""
     is_packed: bool = False
     """Whether a product reads it, which brings it into an order of its own first."""
+
+    @property
+    def shape(self) -> Hashable:
+        """Everything but which value it is."""
+        flags = self.is_input, self.leaves, self.is_packed
+        return self.byte_size, self.cut_by, self.first, self.last, self.home, self.summed_by, flags
 
     def size(self, shares: Sequence[float]) -> float:
         """Bytes of the part that one trip sees, where ``shares`` has the part of each loop's axis that a tile is."""
@@ -109,7 +117,8 @@ class _Collector:
             home = home[: home.index(reduced[0])]
         elif self._takes_over(value, index_map):
             first = min(here + 1, len(self.tree.ops) - 1)
-        piece = Piece(value, size, self._cut_by(op, index_map), first, here, home)
+        cut_by = self._cut_by(op, index_map)
+        piece = Piece(value, size, cut_by, first, here, home, summed_by=tuple(reduced))
         self.pieces.append(piece)
         return piece
 

@@ -8,12 +8,15 @@ from torch import fx
 
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.regions import Value
-from spyre_fx.transforms.auto.candidates import candidates
+from spyre_fx.transforms.auto.candidates import Candidates
 from spyre_fx.transforms.auto.cost import Cost, CostModel
 from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
 from spyre_fx.transforms.auto.groups import MIB, Reason
 from spyre_fx.transforms.auto.tiles import Sized
 from spyre_fx.transforms.groups import LoopGroup
+
+PER_LOOP = 0.01
+"""The part of the cost without loops that each loop must be worth."""
 
 Found = tuple[LoopGroup, Reason]
 
@@ -25,6 +28,7 @@ class Search:
         self.facts = facts
         self.model = model
         self.claimed: set[fx.Node] = set()
+        self.candidates = Candidates(facts, model)
         self.passed_over: list[Reason] = []
 
     def run(self) -> Iterator[Found]:
@@ -43,22 +47,27 @@ class Search:
         return sorted(large, key=value_bytes, reverse=True)
 
     def _best(self, seed: Value) -> tuple[Sized, Cost] | None:
-        """The tree around ``seed`` that gains the most, with the cost of its ops without loops; None where none gains."""
+        """The tree around ``seed`` that gains the most, and what its ops cost without loops; None where none gains."""
         found = [
             (sized, self.model.untiled(sized.trips.tree.ops))
-            for sized in candidates(self.facts, seed, lambda op: op not in self.claimed, self.model)
+            for sized in self.candidates.around(seed, lambda op: op not in self.claimed)
         ]
         fitting = [(sized, before) for sized, before in found if self.model.fits(sized.cost)]
         if not fitting:
             text = "no tile fits" if found else "no axis that a neighbour shares"
             self.passed_over.append(Reason((seed.node.name,), f"not tiled, {text}"))
             return None
-        best, before = max(fitting, key=lambda pair: pair[1].total - pair[0].cost.total)
+        best, before = max(fitting, key=lambda pair: _gain(*pair))
         if best.cost.total < before.total:
             return best, before
         text = f"not tiled, loops would cost {_mib(best.cost.total)}, none cost {_mib(before.total)}"
         self.passed_over.append(Reason(_names(best), text, before, best.cost))
         return None
+
+
+def _gain(found: Sized, before: Cost) -> float:
+    """What a tree saves; of trees that save about as much, the one with fewer loops saves more."""
+    return before.total - found.cost.total - PER_LOOP * before.total * len(found.tiles)
 
 
 def _reason(best: Sized, before: Cost) -> Reason:

@@ -6,8 +6,8 @@ The root holds all ops of a region; a loop inside holds those of a smaller regio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -51,6 +51,7 @@ class LoopTree:
 
     refined: Refined
     """The atoms of the ops, refined among themselves."""
+    axes: InnerExtents
     loops: tuple[Loop, ...]
 
     @cached_property
@@ -65,6 +66,16 @@ class LoopTree:
             for op in loop.cut:
                 paths[op] = (*paths[op], number)
         return paths
+
+    def restricted(self, number: int, ops: Collection[fx.Node]) -> LoopTree:
+        """Loop ``number`` and those around it, with ``ops`` alone in them."""
+        chain = list(self.around(number))
+        cuts = ({op: atom for op, atom in self.loops[loop].cut.items() if op in ops} for loop in chain)
+        loops = (
+            replace(self.loops[loop], cut=cut, parent=i - 1 if i else None)
+            for i, (loop, cut) in enumerate(zip(chain, cuts, strict=True))
+        )
+        return LoopTree(self.refined, self.axes, tuple(loops))
 
     def around(self, number: int) -> Iterator[int]:
         """A loop and those around it, outermost first."""
@@ -89,16 +100,13 @@ class LoopTree:
 
 def tree_of(facts: Facts, region: Region) -> LoopTree | None:
     """One loop over ``region``; None where no dim names its axis."""
-    return _with_loop(facts, LoopTree(refined_together(region.ops, facts.flow), ()), None, region)
+    refined = refined_together(region.ops, facts.flow)
+    return with_loop(facts, LoopTree(refined, InnerExtents(refined), ()), None, region)
 
 
-def with_loop(facts: Facts, tree: LoopTree, parent: int, region: Region) -> LoopTree | None:
-    """The tree with a loop over ``region`` inside loop ``parent``; None where that cuts nothing more, or has no name."""
-    return _with_loop(facts, tree, parent, region)
-
-
-def _with_loop(facts: Facts, tree: LoopTree, parent: int | None, region: Region) -> LoopTree | None:
-    axes = InnerExtents(tree.refined)
+def with_loop(facts: Facts, tree: LoopTree, parent: int | None, region: Region) -> LoopTree | None:
+    """The tree with a loop over ``region`` inside loop ``parent``; None where that cuts nothing new, or has no name."""
+    axes = tree.axes
     cut = {op: _within(axes, op, facts, atom) for op, atom in region.cut.items()}
     outer = [] if parent is None else [tree.loops[number].cut for number in tree.around(parent)]
     if any(cut[op] == around[op] for around in outer for op in cut):
@@ -107,7 +115,7 @@ def _with_loop(facts: Facts, tree: LoopTree, parent: int | None, region: Region)
     seat = _seat(tree.refined, cut, facts)
     if seat is None or len(extents) != 1:
         return None
-    return LoopTree(tree.refined, (*tree.loops, Loop(parent, cut, seat, extents.pop())))
+    return LoopTree(tree.refined, tree.axes, (*tree.loops, Loop(parent, cut, seat, extents.pop())))
 
 
 def _within(axes: InnerExtents, op: fx.Node, facts: Facts, atom: int) -> int:

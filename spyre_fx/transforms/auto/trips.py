@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,6 +25,15 @@ class Trips:
     pieces: tuple[Piece, ...]
     work: Counter[tuple[int, ...]]
     """How many ops, views aside, stand inside of which loops."""
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """All that numbers follow from: trees of equal shape cost the same."""
+        return (
+            tuple(loop.extent for loop in self.tree.loops),
+            tuple(piece.shape for piece in self.pieces),
+            tuple(self.work.items()),
+        )
 
     @cached_property
     def inputs(self) -> tuple[Piece, ...]:
