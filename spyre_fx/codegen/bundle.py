@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tabulate import tabulate
-
 from spyre_fx.codegen.bundle_files import read_bundle, write_bundle
 from spyre_fx.codegen.bundle_run import run_lowered, zero_inputs
 from spyre_fx.codegen.listing import host_name, list_lowered
@@ -21,6 +19,7 @@ from spyre_fx.codegen.specs import Spec, UnimplementedOp
 from spyre_fx.codegen.unroll import check_unrolled
 from spyre_fx.codegen.verify import verify_specs
 from spyre_fx.codegen.verify_program import verify_program
+from spyre_fx.tables import Table, Tables
 
 if TYPE_CHECKING:
     from spyre_fx.simulator import Counters
@@ -115,7 +114,7 @@ class Bundle:
             verify_program(program, target, ranges)
             check_unrolled(program, step.specs, target)
 
-    def report(self) -> str:
+    def report(self) -> Tables:
         """What the last run moved, per op and per loop, beside the least that it could.
 
         If there was none, one is made on zeros.
@@ -124,13 +123,13 @@ class Bundle:
 
         return report(self._measured(), self.argument_bytes)
 
-    def diff(self, other: Bundle) -> str:
+    def diff(self, other: Bundle) -> Tables:
         """The totals of ``report`` of two bundles side by side, this one first, with the ratio of the second to it."""
         rows = []
         for name, field_name in _TOTALS:
             one, two = (getattr(bundle._measured(), field_name) for bundle in (self, other))
             rows.append((name, one, two, f"{two / one:.2f}" if one else ""))
-        return tabulate(rows, headers=("", "this", "other", "ratio"), disable_numparse=True)
+        return Tables([Table(rows, ("", "this", "other", "ratio"))])
 
     @property
     def argument_bytes(self) -> int:
@@ -150,6 +149,9 @@ class Bundle:
 
     def __str__(self) -> str:
         return "\n".join([repr(self), *list_lowered(self.lowered)])
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": str(self)}
 
     def _measured(self) -> Counters:
         """The counters of the last run, or of one on zeros."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tabulate import tabulate
-
 from spyre_fx.simulator.counters import Counters, Site
+from spyre_fx.tables import Table, Tables
 
 _HEADERS = (
     "dispatches", "cores", "HBM read", "HBM written", "HBM unique", "re-read", "LX read", "LX written", "LX high water",
 )  # fmt: skip
 
 
-def report(counters: Counters, argument_bytes: int | None = None) -> str:
+def report(counters: Counters, argument_bytes: int | None = None) -> Tables:
     """What was moved, per op and per loop, and all in all.
 
     Args:
@@ -22,19 +21,18 @@ def report(counters: Counters, argument_bytes: int | None = None) -> str:
         argument_bytes: bytes of all arguments, padding included; each must be moved once at least, so that the HBM
             bytes have a lower bound to be held against.
     """
-    parts = [_table("op", _op_rows(counters), counters), _table("loop", _loop_rows(counters), counters)]
-    parts.append(_summary(counters, argument_bytes))
-    return "\n\n".join(part for part in parts if part)
+    tables = (_table("op", _op_rows(counters), counters), _table("loop", _loop_rows(counters), counters))
+    return Tables([*(table for table in tables if table is not None), _summary(counters, argument_bytes)])
 
 
-def _table(kind: str, rows: Sequence[tuple[str, Counters]], counters: Counters) -> str:
+def _table(kind: str, rows: Sequence[tuple[str, Counters]], counters: Counters) -> Table | None:
     if not rows:
-        return ""
+        return None
     exact = all(tally.error == 0 for tally in counters.sites.values())
     headers = [kind, *_HEADERS, *([] if exact else ["error"])]
     cells = [[name, *_cells(part), *([] if exact else [f"{part.error:.1e}"])] for name, part in rows]
     align = ("left", *("right" for _ in headers[1:]))
-    return tabulate(cells, headers=headers, colalign=align, disable_numparse=True)
+    return Table(cells, headers, align)
 
 
 def _op_rows(counters: Counters) -> list[tuple[str, Counters]]:
@@ -70,7 +68,7 @@ def _cells(part: Counters) -> list[str]:
     ]  # fmt: skip
 
 
-def _summary(counters: Counters, argument_bytes: int | None) -> str:
+def _summary(counters: Counters, argument_bytes: int | None) -> Table:
     rows: list[tuple[str, Any]] = [
         ("dispatches", counters.dispatches),
         ("HBM bytes", readable(counters.hbm_bytes)),
@@ -84,7 +82,7 @@ def _summary(counters: Counters, argument_bytes: int | None) -> str:
         rows.append(("times the minimum", f"{counters.hbm_bytes / argument_bytes:.2f}"))
     if counters.error:
         rows.append(("error against float32", f"{counters.error:.1e}"))
-    return tabulate(rows, tablefmt="plain", colalign=("left", "right"), disable_numparse=True)
+    return Table(rows, align=("left", "right"))
 
 
 def readable(size: int) -> str:

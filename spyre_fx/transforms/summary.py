@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tabulate import tabulate
 from torch import fx
 
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.regions import is_part
+from spyre_fx.tables import Table, Tables
 from spyre_fx.transforms.loop_structure import LoopStructure, child_loop
 from spyre_fx.transforms.loop_types import Assembled, Carried, Leaves, Slice
 
@@ -68,10 +68,16 @@ class Summary:
     """Position and reason of each group that ``tile(..., on_error="skip")`` left untiled."""
 
     def __str__(self) -> str:
-        reasons = [f"skipped groups[{position}]: {reason}" for position, reason in self.skipped]
-        return "\n\n".join((self._loop_table(), self._op_table(), *reasons))
+        return self._tables()
 
-    def _loop_table(self) -> str:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return self._tables()._repr_mimebundle_()
+
+    def _tables(self) -> Tables:
+        reasons = [f"skipped groups[{position}]: {reason}" for position, reason in self.skipped]
+        return Tables((self._loop_table(), self._op_table(), *reasons))
+
+    def _loop_table(self) -> Table | str:
         if not self.loops:
             return "no loops"
         rows = [
@@ -88,13 +94,13 @@ class Summary:
             for loop in self.loops
         ]
         headers = ("loop", "trips", "tile", "remainder", "bytes per trip", "takes", "gives", "form")
-        return tabulate(rows, headers, disable_numparse=True)
+        return Table(rows, headers)
 
-    def _op_table(self) -> str:
+    def _op_table(self) -> Table:
         rows = [
             (op.name, op.op, op.place or "outside", _shown_dims(op.tiled_dims), op.shape, op.value) for op in self.ops
         ]
-        return tabulate(rows, ("value", "op", "place", "tiled dims", "shape", "is"), disable_numparse=True)
+        return Table(rows, ("value", "op", "place", "tiled dims", "shape", "is"))
 
 
 def summary(tiled: fx.GraphModule) -> Summary:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import tabulate
 import torch
 from torch import fx
 
 from spyre_fx.analysis.schedule.accounting import WorkBound
 from spyre_fx.analysis.schedule.kinds import WorkKind
 from spyre_fx.analysis.schedule.resources import ResourceEstimate
+from spyre_fx.tables import Table, Tables
 
 
 @dataclass(frozen=True)
@@ -147,15 +147,21 @@ class SchedulePlan:
         return f"SchedulePlan({len(self.items)} items, {self.scheduled_op_count} ops)"
 
     def __str__(self) -> str:
+        return self._tables()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return self._tables()._repr_mimebundle_()
+
+    def _tables(self) -> Tables:
         headers = ["item", "kind", "root", "ops", "output", "element ops", "read", "write", "ops/KiB"]
-        table = tabulate.tabulate([_row(item) for item in self.items], headers, disable_numparse=True, colalign=_ALIGN)
+        table = Table([_row(item) for item in self.items], headers, _ALIGN)
         notes = [
             f"{len(self.items)} items: {self.single_work_count} single, {self.fusion_work_count} fused, "
             f"{self.kernel_call_work_count} kernel calls; {self.scheduled_op_count} ops, {len(self.elided)} elided"
         ]
         if self.unplanned:
             notes.append(f"sizes not known before run time: {', '.join(node.name for node in self.unplanned)}")
-        return "\n".join([*([table, ""] if self.items else []), *notes])
+        return Tables([*([table] if self.items else []), "\n".join(notes)])
 
 
 _ALIGN = ("right", "left", "left", "right", "left", "right", "right", "right", "right")
