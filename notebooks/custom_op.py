@@ -76,7 +76,7 @@ spyre_fx.draw(gm, after=tiled)
 
 # %%
 torch.testing.assert_close(tiled(*args), f(*args))
-print(spyre_fx.summary(tiled))
+spyre_fx.summary(tiled)
 
 # %% [markdown]
 # ## What the rule forbids

@@ -53,7 +53,7 @@ for axis in space.axes:
 # `plan` lists pieces of work in an order in which they can run, with what each reads, writes and computes.
 
 # %%
-print(spyre_fx.plan(gm))
+spyre_fx.plan(gm)
 
 # %% [markdown]
 # ## 4. Tile
@@ -70,7 +70,7 @@ spyre_fx.draw(gm, after=tiled)
 # link is the point of it all: `y` is *internal*, it exists only as a tile of 1 MiB. As a table:
 
 # %%
-print(spyre_fx.summary(tiled))
+spyre_fx.summary(tiled)
 
 # %% [markdown]
 # A tiled graph is an ordinary `GraphModule`: it runs on the CPU and gives the same values.
@@ -125,7 +125,7 @@ plot_lx_map(bundle)
 torch.equal(bundle.run(*args), f(*args))
 
 # %%
-print(bundle.report())
+bundle.report()
 
 # %% [markdown]
 # ## Where to go from here

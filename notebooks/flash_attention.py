@@ -54,7 +54,7 @@ spyre_fx.draw(by_key)
 # ↻ marks the values that are carried from trip to trip. No loop makes a matrix of all scores:
 
 # %%
-print(spyre_fx.summary(by_key))
+spyre_fx.summary(by_key)
 
 # %% [markdown]
 # ## Both

@@ -104,11 +104,11 @@ print("slice of core 5:    ", superdsc["coreIdToWkSlice_"]["5"])
 loaded = spyre_fx.Bundle.load(folder)
 result = loaded.run(x, w)
 print((result - attention_scores(x, w)).abs().max())
-print(loaded.report())
+loaded.report()
 
 # %% [markdown]
 # The same without the scratchpad, side by side:
 
 # %%
 without = spyre_fx.lower(tiled, spyre_fx.Target(lx_planning=False))
-print(bundle.diff(without))
+bundle.diff(without)
