@@ -42,6 +42,8 @@ class Top:
         self._walker = Walker(self.builder, self._fallback)
         self._names: dict[int, str] = {}
         """By identity of a value: its name, if the host can have it."""
+        self._copies: dict[fx.Node, str] = {}
+        """Copies of what the caller owns, which may be written into later: the name of the copy that the host has."""
         self._kept: list[Any] = []
         """Keeps the values alive whose identities are keys."""
 
@@ -51,7 +53,7 @@ class Top:
         self.input_names = tuple(self._names[id(value)] for value in inputs)
         self._walker.run(self.gm, inputs)
         (output,) = self.gm.graph.find_nodes(op="output")
-        leaves, structure = pytree.tree_flatten(output.args[0])
+        leaves, structure = pytree.tree_flatten(_plain(output.args[0]))
         if self.out_spec is None:
             self.out_spec = pytree.treespec_dumps(structure)
         return [self._output(leaf, position) for position, leaf in enumerate(leaves)]
@@ -144,7 +146,8 @@ class Top:
     def _host_name(self, node: fx.Node, reads: list[Buffer]) -> str:
         """The name under which the host has the value of ``node``; the device hands it over if need be."""
         value = self._walker.values[node]
-        found = self._names.get(id(value))
+        copies = self._is_copy(node)
+        found = self._copies.get(node) if copies else self._names.get(id(value))
         if found is None and self._is_host_view(node):
             made = self._call(node, node.target, node.meta["val"])
             found = self._names[id(made)]
@@ -157,13 +160,23 @@ class Top:
             found = self._attribute_name(node, value)
         if found is None:
             made = self.builder.buffer(node.name, value.shape, value.dtype, "exchange")
+            self.strides[made] = tuple(node.meta["val"].stride())
             self.builder.node = node
             deliver(self.builder, value, made.whole(), set(self.builder.created), simple=True)
             self.exchanged.append(made)
             reads.append(made)
             found = made.name
-            self._named(value, found)
+            if copies:
+                self._copies[node] = found
+            else:
+                self._named(value, found)
         return found
+
+    def _is_copy(self, node: fx.Node) -> bool:
+        """Whether ``node`` copies what the caller owns; on the device, where nobody writes into it, both are one."""
+        value = self._walker.values[node]
+        owned = isinstance(value, Access) and value.buffer.role in ("input", "parameter")
+        return owned and _base(node).op not in ("placeholder", "get_attr")
 
     def _attribute_name(self, node: fx.Node, value: Any) -> str:
         tensor: Any = self.gm
@@ -192,7 +205,8 @@ class Top:
         value = self._walker.values[leaf]
         if not isinstance(value, (Access, Known, HostOnly)):
             return value
-        if not isinstance(value, Access) or id(value) in self._names or leaf.op == "get_attr":
+        copies = self._is_copy(leaf)
+        if not isinstance(value, Access) or (id(value) in self._names and not copies) or leaf.op == "get_attr":
             return Value(self._host_name(leaf, []))
         if self._is_host_view(leaf):
             return Value(self._host_name(leaf, []))
@@ -201,8 +215,18 @@ class Top:
         self.outputs.append(made)
         self.builder.node = leaf
         deliver(self.builder, value, made.whole(), set(self.builder.created))
-        self._named(value, made.name)
+        if not copies:
+            self._named(value, made.name)
         return Value(made.name)
+
+
+def _plain(tree: Any) -> Any:
+    """A tree of nodes in the lists and dicts that the graph's own code returns; the graph holds immutable ones."""
+    if isinstance(tree, dict):
+        return {key: _plain(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_plain(value) for value in tree]
+    return tuple(map(_plain, tree)) if type(tree) is tuple else tree
 
 
 def _is_view(node: fx.Node) -> bool:
