@@ -14,19 +14,38 @@ from spyre_fx.codegen.source import print_spec
 from spyre_fx.codegen.specs import LoopSpec, Spec
 from spyre_fx.transforms.loop_structure import child_loop
 from spyre_fx.viz.diagram import Box, Diagram
-from spyre_fx.viz.graphs import loop_nodes
+from spyre_fx.viz.graphs import loop_ops
 from spyre_fx.viz.specs import origin_name
 
 
-def mark_loops(before: Diagram, tiled: fx.GraphModule, after: Diagram) -> None:
-    """Give each loop of ``after`` a number, and each box of ``before`` the numbers of the loops its ops went to."""
-    loops = {node.name: loop_nodes(loop) for node in tiled.graph.nodes if (loop := child_loop(tiled, node)) is not None}
-    number = {name: str(position) for position, name in enumerate(loops)}
-    went = {op: number[name] for name, ops in loops.items() for op in ops}
+def mark_loops(gm: fx.GraphModule, before: Diagram, tiled: fx.GraphModule, after: Diagram) -> None:
+    """Give each loop of ``after`` a number, and each box of ``before`` the numbers of the loops its ops went to.
+
+    An op that was rewritten on the way, as a softmax is, is known by what its parts inherit: source line and torch op.
+    """
+    loops = [(node, loop) for node in tiled.graph.nodes if (loop := child_loop(tiled, node)) is not None]
+    number = {node.name: str(position) for position, (node, _) in enumerate(loops)}
+    by_name: dict[str, list[str]] = {}
+    by_source: dict[tuple[str, ...], list[str]] = {}
+    for node, loop in loops:
+        for op in loop_ops(loop):
+            by_name[op.name] = [number[node.name]]
+            by_source.setdefault(_source(op), []).append(number[node.name])
+    outside = {node.name for node in tiled.graph.nodes}
+    went = {
+        node.name: by_name.get(node.name) or by_source.get(_source(node), [])
+        for node in gm.graph.nodes
+        if node.op.startswith("call") and node.name not in outside and any(_source(node))
+    }
     for box in after.boxes:
-        box.badge = number.get(box.title.split(":")[0], "") if box.kind == "loop" else ""
+        box.badge = number.get(box.name, "") if box.kind == "loop" else ""
     for box in before.boxes:
-        box.badge = ",".join(dict.fromkeys(went[name] for name in box.nodes if name in went))
+        found = [one for name in box.nodes for one in went.get(name) or by_name.get(name, [])]
+        box.badge = ",".join(dict.fromkeys(found))
+
+
+def _source(node: fx.Node) -> tuple[str, ...]:
+    return tuple(str(node.meta.get(key) or "") for key in ("stack_trace", "torch_fn"))
 
 
 def add_bundle(diagram: Diagram, bundle: Bundle) -> None:

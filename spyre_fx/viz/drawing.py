@@ -116,8 +116,8 @@ def draw(
     panels = [_panel(value, "" if after is None else "before", folding)]
     if after is not None:
         panels.append(_panel(after, "after", folding))
-        if isinstance(after, fx.GraphModule):
-            mark_loops(panels[0], after, panels[1])
+        if isinstance(value, fx.GraphModule) and isinstance(after, fx.GraphModule):
+            mark_loops(value, panels[0], after, panels[1])
     bundles = [one for one in (bundle, value, after) if isinstance(one, Bundle)]
     for one in bundles:
         for panel in panels:

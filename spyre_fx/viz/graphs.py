@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -118,17 +118,20 @@ def _loop_box(name: str, loop: LoopStructure, folding: Folding) -> Box:
     return Box(f"{name}: {' + '.join(trips)}", (), "loop", "", inside, nodes=loop_nodes(loop), detail=str(body.graph))
 
 
-def loop_nodes(loop: LoopStructure) -> tuple[str, ...]:
-    """Names of the ops in the main body of a loop and of the loops in it."""
+def loop_ops(loop: LoopStructure) -> Iterator[fx.Node]:
+    """The ops in the main body of a loop and of the loops in it."""
     body = loop.body(loop.phases[0])
-    names: list[str] = []
     for node in body.graph.nodes:
         inner = child_loop(body, node)
         if inner is not None:
-            names.extend(loop_nodes(inner))
+            yield from loop_ops(inner)
         elif node.op.startswith("call"):
-            names.append(node.name)
-    return tuple(names)
+            yield node
+
+
+def loop_nodes(loop: LoopStructure) -> tuple[str, ...]:
+    """Their names."""
+    return tuple(node.name for node in loop_ops(loop))
 
 
 def _body_diagram(loop: LoopStructure, folding: Folding) -> Diagram:

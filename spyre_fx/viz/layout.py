@@ -17,6 +17,7 @@ CHAR, LINE, PAD, GAP_Y = 6.7, 15.0, 9.0, 30.0
 FRAME = 14.0
 MAX_SPAN = 5
 MAX_TAGS = 4
+MAX_LINE = 64
 _PORT = 12.0
 
 
@@ -74,7 +75,8 @@ class Layout:
 
 
 def text_lines(box: Box) -> list[str]:
-    return [box.title, *box.lines]
+    """Title and lines, each cut to a width that leaves the picture readable."""
+    return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…" for line in (box.title, *box.lines)]
 
 
 def head_height(placed: Placed) -> float:
@@ -111,7 +113,7 @@ def lay_out(diagram: Diagram) -> Layout:
 def _measure(box: Box, row: int, main: bool) -> Placed:
     """A box with its size. What the graph does to its inputs runs straight down; parameters stand beside it."""
     lines = text_lines(box)
-    width = max(CHAR * len(line) for line in lines) + 2 * PAD + (18 if box.badge else 0)
+    width = max(CHAR * len(line) for line in lines) + 2 * PAD + (12 + 6 * len(box.badge) if box.badge else 0)
     height = LINE * len(lines) + PAD
     weight = 1.0 if main and box.kind != "input" else 0.004
     if box.inside is None:

@@ -90,7 +90,7 @@ def _labels(placed: Placed) -> list[str]:
         parts.append(text(PAD, y, line, weight="" if position else "bold"))
         y += LINE
     if placed.box.badge:
-        parts.extend(_badge(placed.width - 11, 11, placed.box))
+        parts.extend(_badge(placed.width - 8 - 3 * len(placed.box.badge), 11, placed.box))
     return parts
 
 

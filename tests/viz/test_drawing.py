@@ -76,6 +76,16 @@ def _top_of(panel: ElementTree.Element, title: str) -> float:
     return sum(float(group.attrib["transform"].rstrip(")").split()[1]) for group in (panel, box))
 
 
+def test_rewritten_ops_name_their_loop_too():
+    gm = spyre_fx.capture(lambda x, w: torch.softmax(x @ w, -1) + 1, torch.randn(16, 8), torch.randn(8, 32))
+    tiled = spyre_fx.tile(gm, [(["mm", "_softmax"], 4, {"w": 1})])
+    assert "_softmax" not in [node.name for node in tiled.graph.nodes]
+    words = [
+        element.text for element in check_svg(draw(gm, after=tiled).to_svg()).iter() if element.tag.endswith("text")
+    ]
+    assert words[words.index("_softmax") + 2] == "0,1"  # the maximum is found in one loop and used in the next
+
+
 def test_loops_plans_specs_and_bundles_are_drawn():
     gm, tiled = canonical()
     bundle = spyre_fx.lower(tiled)
