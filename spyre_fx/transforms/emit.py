@@ -18,7 +18,7 @@ from spyre_fx.errors import SpyreFxError
 from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms.atoms import AtomMap
 from spyre_fx.transforms.place import Loop
-from spyre_fx.transforms.reductions import HALF, PRIMITIVES, accumulator_dtype, takes
+from spyre_fx.transforms.reductions import HALF, PRIMITIVES, accumulator_dtype, op_dtype, takes
 from spyre_fx.transforms.resolved import Resolved, Tiles
 from spyre_fx.transforms.scopes import Scope, fake_mode
 from spyre_fx.transforms.stamps import stamp
@@ -48,7 +48,7 @@ def emit_partial(op: fx.Node, group: Resolved, loops: Sequence[Loop], fetch: Fet
     """Reduce one tile and combine it with the running value."""
     shapes = [tile_shape(index_map, scope.tiles(group)) for index_map in group.refined.results[op]]
     combine = combine_of(op, group, loops)
-    half, dtype = op.meta["val"].dtype, accumulator_dtype(op, combine)
+    half, dtype = op_dtype(op), accumulator_dtype(op, combine)
     can_widen = takes(op, "dtype")
 
     def fetch_widened(index: int) -> fx.Node:
@@ -65,8 +65,9 @@ def emit_partial(op: fx.Node, group: Resolved, loops: Sequence[Loop], fetch: Fet
     args, kwargs = _arguments(op, fetch_widened)
     if half != dtype and can_widen:
         kwargs = {**kwargs, "dtype": dtype}
-    tile = _run(op, group, scope, op.target, args, kwargs, shapes, "_tile")
-    stamp(tile, op, loops)
+    made = _run(op, group, scope, *_resized(op, args, kwargs, shapes), shapes, "_tile")
+    stamp(made, op, loops)
+    tile = scope.result(made, 0)
     total = _run(op, group, scope, PRIMITIVES[combine].op, (scope.running[op], tile), {}, shapes, "_next")
     stamp(total, op, loops, group.refined.results[op][0])
     scope.partial[op] = total
@@ -87,7 +88,7 @@ def emit_identity(op: fx.Node, group: Resolved, loops: Sequence[Loop], home: Seq
         combine = combine_of(op, group, home)
         dtype = accumulator_dtype(op, combine)
         identity = PRIMITIVES[combine].identity(dtype)
-    kwargs = {"dtype": dtype, "device": op.meta["val"].device}
+    kwargs = {"dtype": dtype, "device": tensors(op.meta["val"])[0].device}
     node = _run(named, group, scope, aten.full.default, (list(shape), identity), kwargs, [shape], "_start")
     stamp(node, op, loops, group.refined.results[op][0])
     return node
@@ -95,7 +96,7 @@ def emit_identity(op: fx.Node, group: Resolved, loops: Sequence[Loop], home: Seq
 
 def emit_finish(op: fx.Node, group: Resolved, loops: Sequence[Loop], total: fx.Node, scope: Scope) -> None:
     """Round the total once, in the graph around the outermost loop of the reduction."""
-    dtype = op.meta["val"].dtype
+    dtype = op_dtype(op)
     if total.meta["val"].dtype != dtype:
         total = _run(op, group, scope, aten._to_copy.default, (total,), {"dtype": dtype}, [total.meta["val"].shape])
         stamp(total, op, loops, group.refined.results[op][0])

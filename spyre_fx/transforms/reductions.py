@@ -63,6 +63,8 @@ COMPOSITES = frozenset(
         "aminmax",
         "argmax",
         "argmin",
+        "convolution",
+        "convolution_backward",
         "count_nonzero",
         "gather",
         "layer_norm",

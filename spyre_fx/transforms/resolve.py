@@ -67,7 +67,7 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool) -> Resolved:
         made.update(op for new in rewritten.values() for op in new.ops)
         running += [new.recurrence for new in rewritten.values() if new.recurrence is not None]
         online.selections.update(op for new in rewritten.values() for op in new.selections)
-        level = _with_rewritten(level, rewritten)
+        level = _with_rewritten(level, rewritten, flow)
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,11 @@ def _check_even(level: Level, axis: LevelAxis, tiles: Tiles) -> None:
 
 
 def _check_reached(group: Resolved, flow: Dataflow, made: Collection[fx.Node]) -> None:
-    """Each op that the user named (and that was not ``made`` here) must have a tiled axis, or be joined to one that has
-    by values within the group. A view alone costs nothing and may stand anywhere.
+    """Each op that the user named must have a tiled axis, or be joined by values within the group to one that has, or
+    to one that was ``made`` here. A view alone costs nothing and may stand anywhere.
     """
     members = group.level.members
-    reached = {op for axis in group.axes.values() for op in axis.cut}
+    reached = {op for axis in group.axes.values() for op in axis.cut} | members.intersection(made)
     pending = list(reached)
     while pending:
         op = pending.pop()
@@ -137,11 +137,11 @@ def _with_nest(level: Level, nest: _Nest) -> Level:
     return level
 
 
-def _with_rewritten(level: Level, rewritten: Mapping[fx.Node, Rewritten]) -> Level:
+def _with_rewritten(level: Level, rewritten: Mapping[fx.Node, Rewritten], flow: Dataflow) -> Level:
     """The level with the new ops in place of the old ones."""
     values: dict[Value, Value] = {}
     for op, new in rewritten.items():
-        values.update(replaced_values(op, new))
+        values.update(replaced_values(op, new, flow))
 
     def ops_for(ops: Iterable[fx.Node]) -> Iterable[fx.Node]:
         for op in ops:
@@ -153,5 +153,5 @@ def _with_rewritten(level: Level, rewritten: Mapping[fx.Node, Rewritten]) -> Lev
 
     body: list[fx.Node | Level] = []
     for item in level.body:
-        body += [_with_rewritten(item, rewritten)] if isinstance(item, Level) else ops_for((item,))
+        body += [_with_rewritten(item, rewritten, flow)] if isinstance(item, Level) else ops_for((item,))
     return replace(level, seeds=tuple(map(seed, level.seeds)), body=tuple(body))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import fx
 
 from spyre_fx.analysis.iteration import OpCall, tensors
-from spyre_fx.analysis.regions import Dataflow, Value, is_part
+from spyre_fx.analysis.regions import Dataflow, Value, is_part, is_tensor
 from spyre_fx.analysis.rules.shapes import normal_dims
 from spyre_fx.torch_compat import FakeTensor
 from spyre_fx.transforms.recurrence import Recurrence, State, one_trip
@@ -66,7 +67,8 @@ def replace_op(op: fx.Node, emit: Emitter, results: Sequence[fx.Node], flow: Dat
     flow.forget([op, *op.users, *(user for part in op.users for user in part.users)])
     for user in list(op.users):
         if is_part(user):
-            user.replace_all_uses_with(results[flow.value(user).result])
+            if is_tensor(user):  # not one that was not asked for
+                user.replace_all_uses_with(results[flow.value(user).result])
             op.graph.erase_node(user)
     if op.users:
         op.replace_all_uses_with(results[0])
@@ -74,9 +76,9 @@ def replace_op(op: fx.Node, emit: Emitter, results: Sequence[fx.Node], flow: Dat
     return Rewritten(tuple(emit.ops), tuple(results), emit.recurrence(), frozenset(emit.selections))
 
 
-def replaced_values(op: fx.Node, rewritten: Rewritten) -> dict[Value, Value]:
+def replaced_values(op: fx.Node, rewritten: Rewritten, flow: Dataflow) -> dict[Value, Value]:
     """For each result of ``op`` the value that stands for it now."""
-    return {Value(op, index): Value(node) for index, node in enumerate(rewritten.results)}
+    return {Value(op, index): flow.value(node) for index, node in enumerate(rewritten.results)}
 
 
 class Emitter:
@@ -110,6 +112,13 @@ class Emitter:
         node.meta.pop("tensor_meta", None)
         self.ops.append(node)
         return node
+
+    def part(self, node: fx.Node, index: int) -> fx.Node:
+        """One result out of several; not an op of its own."""
+        with self.place.graph.inserting_before(self.place):
+            part = self.place.graph.call_function(operator.getitem, (node, index))
+        part.meta = {**node.meta, "val": node.meta["val"][index]}
+        return part
 
     @contextlib.contextmanager
     def at(self, place: fx.Node) -> Iterator[None]:

@@ -1,8 +1,7 @@
 """Convolutions, forward and backward.
 
-Batch and output channels may be cut, input channels are summed over (where no bias is added to each part), and space is
-a sliding window. Grouped channels are ``(group, channel of the group)``; cutting the groups changes the ``groups``
-argument.
+Batch and output channels may be cut, input channels are summed over, and space is a sliding window. Grouped channels
+are ``(group, channel of the group)``; cutting the groups changes the ``groups`` argument.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ class _Maps:
 def convolution(call: OpCall) -> IterationSpace | None:
     x, weight, *bias = call.operands
     b = SpaceBuilder()
-    plain_sum = not bias and same(call.argument("groups"), 1)
-    maps = _maps(b, call, x, weight, call.results[0], results=("out",), combine="sum" if plain_sum else "")
+    maps = _maps(b, call, x, weight, call.results[0], results=("out",), combine="convolution" if bias else "sum")
     return None if maps is None else b.build([maps.image, maps.weight, *([maps.bias] if bias else [])], [maps.out])
 
 
 @rule(aten.convolution_backward.default)
 def convolution_backward(call: OpCall) -> IterationSpace | None:
-    """An axis is cut only if every gradient that is asked for has it: else it is summed over for one of them."""
+    """What one gradient sums over another one may have as an axis, so several of them are taken apart to cut it."""
     grad, x, weight = call.operands
     b = SpaceBuilder()
     on = call.argument("output_mask")
     wanted = tuple(name for name, wants in zip(("image", "weight", "bias"), on, strict=True) if wants)
-    maps = _maps(b, call, x, weight, grad, results=wanted)
+    combine = "sum" if len(wanted) == 1 else "convolution_backward"
+    maps = _maps(b, call, x, weight, grad, results=wanted, combine=combine)
     if maps is None:
         return None
     return b.build([maps.out, maps.image, maps.weight], [getattr(maps, name) for name in wanted])
