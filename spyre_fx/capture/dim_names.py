@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from spyre_fx.capture.dim_spans import UNKNOWN, DimNames, from_text, through_strides, to_text, unsized, whole
+from spyre_fx.capture.dim_spans import UNKNOWN, DimNames, from_text, through_strides, to_text, whole
 from spyre_fx.capture.name_marks import MARK, check_sizes, mark_in_trace, set_names, take_marks
 from spyre_fx.errors import HintError
 from spyre_fx.errors import hints as messages
@@ -73,11 +73,11 @@ def name_tensor_dims(tensor: torch.Tensor, names: Sequence[str | None]) -> None:
     """
     if torch.compiler.is_dynamo_compiling():
         listed = tuple(names) if isinstance(names, (list, tuple)) else None
-        problem, text = _checked_text(listed, tuple(size if type(size) is int else UNKNOWN for size in tensor.shape))
+        problem, text = _text(listed, tensor.dim())
         if problem is not None:
             give_up_graph(problem)
             raise HintError(problem)
-        MARK(tensor, text)
+        MARK(tensor, text, True)  # sizes may be symbolic here, which Dynamo does not let us see
         return
     if not isinstance(tensor, torch.Tensor):
         raise messages.NOT_A_TENSOR(kind=type(tensor).__name__)
@@ -161,12 +161,12 @@ def _declare(name: Any, size: Any) -> str | None:
 
 
 @run_by_dynamo
-def _checked_text(names: Any, shape: Sequence[int]) -> tuple[str | None, str]:
-    """What is wrong with the names of a tensor, and the names as a mark holds them."""
+def _text(names: Any, rank: int) -> tuple[str | None, str]:
+    """What is wrong with the names of a tensor of ``rank`` dims, and the names as a mark holds them."""
     try:
         found = _named(names)
-        check_sizes(found, shape, f"a tensor of shape {list(shape)}")
-        return None, to_text(unsized(found, shape))
+        check_sizes(found, [UNKNOWN] * rank, f"a tensor of {rank} dims")
+        return None, to_text(found)
     except HintError as error:
         return str(error), ""
 

@@ -52,25 +52,32 @@ def whole(name: str, size: int) -> tuple[Span, ...]:
     return (Span(name, size, size),)
 
 
+def unsized(names: DimNames, shape: Sequence[Any]) -> DimNames:
+    """The same names with the sizes of symbolic dims left open, where a dim is one named dim."""
+    return tuple(
+        (replace(spans[0], size=UNKNOWN, extent=UNKNOWN),) if _is_open(size) and _is_one_dim(spans) else spans
+        for spans, size in zip(names, shape, strict=True)
+    )
+
+
+def _is_open(size: Any) -> bool:
+    return type(size) is not int or size == UNKNOWN
+
+
+def _is_one_dim(spans: tuple[Span, ...]) -> bool:
+    return len(spans) == 1 and spans[0].is_whole and spans[0].inner == 1
+
+
 def sized(names: DimNames, shape: Sequence[Any]) -> DimNames:
-    """The same names with the sizes of ``shape`` where they were unknown; none for a dim whose size still is."""
+    """The same names with the sizes of ``shape`` where they were left open; none for a dim whose size still is."""
     return tuple(_sized(spans, size) for spans, size in zip(names, shape, strict=True))
 
 
 def _sized(spans: tuple[Span, ...], size: Any) -> tuple[Span, ...]:
     if type(size) is not int:
         return ()
-    return tuple(replace(span, size=size, extent=size) if span.size == UNKNOWN else span for span in spans)
-
-
-def unsized(names: DimNames, shape: Sequence[Any]) -> DimNames:
-    """The same names with the sizes of symbolic dims left open."""
-    return tuple(
-        tuple(replace(span, size=UNKNOWN, extent=UNKNOWN) for span in spans if span.is_whole)
-        if type(size) is not int or size == UNKNOWN
-        else spans
-        for spans, size in zip(names, shape, strict=True)
-    )
+    known = (replace(span, size=size, extent=size) if span.size == UNKNOWN else span for span in spans)
+    return tuple(span for span in known if size % (span.inner * span.extent) == 0)
 
 
 def to_text(names: DimNames) -> str:

@@ -72,7 +72,15 @@ def spyre_hint(
     given = {"slices": slices, "tiles": tiles, "num_tiles_per_dim": num_tiles_per_dim}
     asked = [(word, value) for word, value in given.items() if value is not None]
     if torch.compiler.is_dynamo_compiling():
-        constants = [(word, tuple(value.items()) if isinstance(value, dict) else value) for word, value in asked]
+        constants = [
+            (
+                word,
+                tuple([(name, _constant(count)) for name, count in value.items()])
+                if isinstance(value, dict)
+                else value,
+            )
+            for word, value in asked
+        ]
         problem, note = _note(tuple(constants), named_dims)
         if problem is not None:
             give_up_graph(problem)
@@ -82,6 +90,11 @@ def spyre_hint(
     if problem is not None:
         raise HintError(problem)
     return _Block(note)
+
+
+def _constant(count: Any) -> Any:
+    """The count; where it follows from sizes that may change, Dynamo makes it a constant of the graph by this."""
+    return len(range(count)) if type(count) is int and count > 0 else count
 
 
 def scopes_of(node: fx.Node) -> tuple[HintScope, ...]:

@@ -1,6 +1,6 @@
 """Names of tensor dims inside a graph: first as calls of an op that does nothing, then in ``meta["named_dims"]``.
 
-    before  y = mm(x, w); name_dims(y, '[[["M", 64, ...'); z = relu(y)
+    before  y = mm(x, w); name_dims(y, '[[["M", 64, ...', True); z = relu(y)
     after   y = mm(x, w); z = relu(y)                                     y.meta["named_dims"] = M, N
 
 An op is what every tracer records and keeps: Dynamo, torch.export in both modes and AOTAutograd, which all make their
@@ -17,16 +17,22 @@ from torch import fx
 
 from spyre_fx.capture.dim_spans import UNKNOWN, DimNames, from_text, shown, to_text, unsized
 from spyre_fx.errors import hints as messages
+from spyre_fx.errors.location import describe_value
 from spyre_fx.torch_compat import keep_without_users, proxy_tracer
 
 META = "named_dims"
 
-torch.library.define("spyre_fx::name_dims", "(Tensor x, str names) -> ()")
+torch.library.define("spyre_fx::name_dims", "(Tensor x, str names, bool unchecked) -> ()")
 
 
 @torch.library.impl("spyre_fx::name_dims", "CompositeExplicitAutograd")
-def _name_dims(x: torch.Tensor, names: str) -> None:
-    """Does nothing; the call itself is the message."""
+def _name_dims(x: torch.Tensor, names: str, unchecked: bool) -> None:
+    """Does nothing; the call itself is the message.
+
+    Args:
+        names: as ``to_text`` makes it.
+        unchecked: whether the sizes of the names are still to be compared with those of ``x``.
+    """
 
 
 MARK: Any = keep_without_users(torch.ops.spyre_fx.name_dims.default)
@@ -37,7 +43,7 @@ def mark_in_trace(tensor: torch.Tensor, names: DimNames) -> bool:
     tracer = proxy_tracer()
     if tracer is None:
         return False
-    MARK(tensor, to_text(names))
+    MARK(tensor, to_text(names), False)
     node = next(iter(reversed(tracer.graph.nodes)), None)
     if node is None or node.target is not MARK:
         return False
@@ -51,13 +57,13 @@ def name_traced(tracer: fx.Tracer, node: fx.Node, names: DimNames) -> None:
     if not torch.compiler.is_exporting():
         node.meta.setdefault(META, names)
     elif all(user.target is not MARK for user in node.users):
-        tracer.create_node("call_function", MARK, (node, to_text(names)), {}).meta["val"] = None
+        tracer.create_node("call_function", MARK, (node, to_text(names), False), {}).meta["val"] = None
 
 
 def take_marks(gm: fx.GraphModule) -> None:
     """Turn the marks of a graph into meta data, in place.
 
-    errors: ``HintError`` where a value has two different names.
+    errors: ``HintError`` where a size is not that of the tensor, or a value has two different names.
     """
     marks = gm.graph.find_nodes(op="call_function", target=MARK)
     for node in marks:
@@ -78,7 +84,7 @@ def mark_inputs(graph: fx.Graph, names: Sequence[DimNames | None], shapes: Seque
     for node, own, shape in zip(placeholders, names, shapes, strict=True):
         if own is not None and place is not None:
             with graph.inserting_after(place):
-                place = graph.call_function(MARK, (node, to_text(unsized(own, shape))))
+                place = graph.call_function(MARK, (node, to_text(unsized(own, shape)), False))
 
 
 def set_names(node: fx.Node, names: DimNames) -> None:
@@ -107,15 +113,24 @@ def recorded_names(graph: fx.Graph) -> dict[fx.Node, DimNames]:
     """The names in meta data, and those in marks that still stand in the graph, as torch.export leaves them."""
     found: dict[fx.Node, DimNames] = {node: node.meta[META] for node in graph.nodes if META in node.meta}
     for mark in graph.find_nodes(op="call_function", target=MARK):
-        operand, text = mark.args
-        names = from_text(str(text))
-        if found.setdefault(operand, names) != names:
-            raise messages.NAMED_TWICE(first=shown(found[operand]), second=shown(names), node=operand)
+        node, names = _read(mark)
+        if found.setdefault(node, names) != names:
+            raise messages.NAMED_TWICE(first=shown(found[node]), second=shown(names), node=node)
     return found
 
 
 def _take(mark: fx.Node) -> None:
-    operand, text = mark.args
-    assert isinstance(operand, fx.Node)
+    node, names = _read(mark)
     mark.graph.erase_node(mark)
-    set_names(operand, from_text(str(text)))
+    set_names(node, names)
+
+
+def _read(mark: fx.Node) -> tuple[fx.Node, DimNames]:
+    """What a mark says about which node."""
+    node, text, unchecked = mark.args
+    assert isinstance(node, fx.Node)
+    names, value = from_text(str(text)), node.meta.get("val")
+    if unchecked and isinstance(value, torch.Tensor):
+        check_sizes(names, value.shape, describe_value(value), node)
+        names = unsized(names, value.shape)
+    return node, names

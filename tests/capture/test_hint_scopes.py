@@ -222,14 +222,30 @@ def test_dynamo_says_why_it_cannot_make_one_graph() -> None:
         program(X)
 
 
-def test_names_are_checked_while_dynamo_traces() -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        name_tensor_dims(x, ["B", "A"])
-        return x + 1
+def wrong_order(x: torch.Tensor) -> torch.Tensor:
+    name_tensor_dims(x, ["B", "A"])
+    return x + 1
 
+
+def too_many(x: torch.Tensor) -> torch.Tensor:
+    name_tensor_dims(x, ["A", "B", None])
+    return x + 1
+
+
+def test_the_number_of_names_is_checked_while_dynamo_traces() -> None:
     torch._dynamo.reset()
-    with pytest.raises(HintError, match=r"\[4, 6\] is named 'B', which stands for 6 elements, but it has 4"):
-        torch.compile(program, backend="eager")(X)
+    with pytest.raises(HintError, match=r"3 names \['A', 'B', None\] for a tensor of 2 dims"):
+        torch.compile(too_many, backend="eager")(X)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_sizes_are_checked_in_what_was_exported(strict: bool) -> None:
+    class Wrong(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return wrong_order(x)
+
+    with pytest.raises(HintError, match=r"\[4, 6\] float32 is named 'B', which stands for 6 elements, but it has 4"):
+        capture(torch.export.export(Wrong(), (X,), strict=strict))
 
 
 def test_declarations_inside_a_compiled_function() -> None:
