@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from spyre_fx.analysis.sizes import symbolic
 from spyre_fx.errors import SpyreFxError
 from spyre_fx.errors.capture import EXAMPLE_COUNT, NO_FAKE_RESULT, NO_SHAPES, NOT_STRIDED
+from spyre_fx.errors.schedule import NOT_A_GRAPH
 from spyre_fx.torch_compat import FakeTensor, FakeTensorMode, LazyGraphModule, ShapeEnv, copy_calling_convention, quiet
 
 
@@ -44,8 +45,15 @@ def ensure_fake(
         return _fill(copied, known, _common_mode(known.values()))
 
 
+def check_graph(gm: object) -> None:
+    """``CaptureError`` for anything but a graph module."""
+    if not isinstance(gm, fx.GraphModule):
+        raise NOT_A_GRAPH(found=type(gm).__name__)
+
+
 def copy_graph(gm: fx.GraphModule, *, compiled: bool = True) -> fx.GraphModule:
     """A graph module with a graph of its own and the parameters, buffers and submodules of ``gm``."""
+    check_graph(gm)
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in gm.graph.nodes:

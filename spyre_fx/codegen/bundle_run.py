@@ -137,6 +137,9 @@ def _check_type(name: str, leaf: Any, kind: tuple[tuple[int, ...], torch.dtype] 
     shape, dtype = kind
     if not isinstance(leaf, torch.Tensor):
         raise BAD_INPUT(found=f"a {type(leaf).__name__} for {name!r}", expected=f"a tensor {list(shape)} of {dtype}")
+    if leaf.layout is not torch.strided or leaf.is_meta:
+        found = f"a {leaf.device} tensor of {leaf.layout} for {name!r}"
+        raise BAD_INPUT(found=found, expected="a dense one with values")
     if tuple(leaf.shape) != shape or leaf.dtype != dtype:
         found = f"a tensor {list(leaf.shape)} of {leaf.dtype} for {name!r}"
         raise BAD_INPUT(found=found, expected=f"{list(shape)} of {dtype}")

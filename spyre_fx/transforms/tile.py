@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import fx
 
-from spyre_fx.analysis.fake import ensure_fake
+from spyre_fx.analysis.fake import check_graph, ensure_fake
 from spyre_fx.analysis.regions import Dataflow
 from spyre_fx.errors import TilingWarning
 from spyre_fx.errors import tiling as messages
@@ -74,6 +74,7 @@ def tile(
     """
     if on_error not in ("raise", "skip"):
         raise messages.ON_ERROR(value=on_error)
+    check_graph(gm)
     asked = read_groups(gm.graph, groups)
 
     def attempt(some: Sequence[Asked]) -> fx.GraphModule:

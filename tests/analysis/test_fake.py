@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+import spyre_fx
 from spyre_fx.analysis.fake import copy_graph, ensure_fake
 from spyre_fx.errors import CaptureError
 
@@ -191,3 +192,10 @@ def test_copy_graph_keeps_structure_meta_and_mode() -> None:
     assert dict(copied.named_parameters()).keys() == dict(gm.named_parameters()).keys()
     x = torch.randn(6, 4)
     assert torch.equal(copied(x), gm(x))
+
+
+@pytest.mark.parametrize("use", [ensure_fake, copy_graph, lambda gm: spyre_fx.tile(gm, []), spyre_fx.lower])
+@pytest.mark.parametrize("gm", [None, torch.relu, fx.Graph(), nn.Linear(2, 2)])
+def test_only_a_graph_module_is_taken(use: Any, gm: Any) -> None:
+    with pytest.raises(CaptureError, match=r"spyre_fx\.capture"):
+        use(gm)

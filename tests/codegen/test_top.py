@@ -58,3 +58,10 @@ def test_results_come_in_plain_lists_and_dicts():
     x = torch.ones(8, 64).half()
     result = spyre_fx.lower(make_fx(lambda a: {"a": a + 1, "b": [a * 2, (a,)]})(x)).run(x)
     assert type(result) is dict and type(result["b"]) is list and type(result["b"][1]) is tuple
+
+
+@pytest.mark.parametrize("x", [torch.ones(8, 64, device="meta"), torch.ones(8, 64).to_sparse()])
+def test_inputs_without_dense_values_are_refused(x):
+    bundle = spyre_fx.lower(make_fx(lambda a: a + 1)(torch.ones(8, 64)))
+    with pytest.raises(spyre_fx.SpecError, match="a dense one with values"):
+        bundle.run(x)
