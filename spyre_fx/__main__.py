@@ -1,6 +1,7 @@
 """The command line: ``spyre-fx plan|tile|lower|run|draw|report FILE``.
 
-FILE is a ``.pt2`` file made by ``torch.export.save``; ``run`` and ``report`` take the folder of a saved bundle as well.
+FILE is a ``.pt2`` file made by ``torch.export.save``; ``run``, ``draw`` and ``report`` take the folder of a saved
+bundle as well.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text.capitalize() + ".")
         sub.set_defaults(command=command)
         sub.add_argument(
-            "file", type=Path, help="a .pt2 file" + (", or a bundle folder" if name in ("run", "report") else "")
+            "file",
+            type=Path,
+            help="a .pt2 file" + (", or a bundle folder" if name in ("run", "draw", "report") else ""),
         )
         sub.add_argument("--json", action="store_true", help="print data instead of text")
         if name == "plan":
@@ -105,10 +108,14 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _draw(options: argparse.Namespace) -> dict[str, Any]:
+    from spyre_fx.codegen.bundle import Bundle
     from spyre_fx.viz.drawing import draw
 
-    graph = _graph(options)
-    picture = draw(graph, after=_tile_graph(graph, options)) if options.groups or options.auto else draw(graph)
+    if options.file.is_dir():
+        picture = draw(Bundle.load(options.file))
+    else:
+        graph = _graph(options)
+        picture = draw(graph, after=_tile_graph(graph, options)) if options.groups or options.auto else draw(graph)
     path = picture.save(options.output)
     return {"text": f"{picture!r}\nsaved as {path}", "file": path}
 

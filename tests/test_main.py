@@ -76,11 +76,19 @@ def test_run_and_report_use_the_examples(capsys, model, groups):
     assert code == 0 and "dispatches" in out
 
 
-@pytest.mark.parametrize("suffix", ["svg", "dot", "md", "txt"])
+@pytest.mark.parametrize("suffix", ["svg", "html", "dot", "md", "txt"])
 def test_draw(capsys, model, groups, tmp_path, suffix):
     path = tmp_path / f"picture.{suffix}"
     assert run(capsys, "draw", model, "--groups", groups, "-o", path)[0] == 0
     assert "add" in path.read_text()
+
+
+def test_draw_a_saved_bundle(capsys, model, groups, tmp_path):
+    assert run(capsys, "lower", model, "--groups", groups, "-o", tmp_path / "bundle")[0] == 0
+    code, out, _ = run(capsys, "draw", tmp_path / "bundle", "-o", tmp_path / "bundle.html")
+    assert code == 0 and "saved as" in out
+    page = (tmp_path / "bundle.html").read_text("utf-8")
+    assert "scf.for" in page and "OpSpec(" in page
 
 
 def bad_files(tmp_path: Path, model: Path) -> dict[str, list[object]]:

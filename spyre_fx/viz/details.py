@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from torch import fx
 
 from spyre_fx.codegen.bundle import Bundle
-from spyre_fx.codegen.lowered import DeviceStep
 from spyre_fx.codegen.memory_map import ops_of
-from spyre_fx.codegen.mlir import print_program
 from spyre_fx.codegen.source import print_spec
 from spyre_fx.codegen.specs import LoopSpec, Spec
 from spyre_fx.transforms.loop_structure import child_loop
 from spyre_fx.viz.diagram import Box, Diagram
 from spyre_fx.viz.graphs import loop_ops
+from spyre_fx.viz.loop_texts import loop_texts
 from spyre_fx.viz.specs import origin_name
 
 
@@ -50,7 +49,7 @@ def _source(node: fx.Node) -> tuple[str, ...]:
 
 def add_bundle(diagram: Diagram, bundle: Bundle) -> None:
     """Add to the details of each loop the MLIR and the specs that it was lowered to."""
-    texts = dict(_loop_texts(bundle))
+    texts = dict(loop_texts(bundle))
     _match(diagram, bundle.specs, texts)
 
 
@@ -61,8 +60,7 @@ def _match(diagram: Diagram, specs: Sequence[Spec], texts: dict[int, str]) -> No
             found = [spec for spec in specs if isinstance(spec, LoopSpec) and _stands_for(spec, box)]
             inner = [one for spec in found for one in spec.body] or specs
             parts = [part for spec in found for part in (texts.get(id(spec), ""), print_spec(spec)) if part]
-            known = box.detail if not box.detail.startswith("LoopSpec(") else ""
-            box.detail = "\n\n".join(part for part in (known, *parts) if part)
+            box.detail = "\n\n".join([box.detail, *parts])
         if box.inside is not None:
             _match(box.inside, inner, texts)
 
@@ -70,29 +68,3 @@ def _match(diagram: Diagram, specs: Sequence[Spec], texts: dict[int, str]) -> No
 def _stands_for(spec: LoopSpec, box: Box) -> bool:
     names = set(box.nodes)
     return any(origin_name(op) in names for op in ops_of([spec]))
-
-
-def _loop_texts(bundle: Bundle) -> Iterator[tuple[int, str]]:
-    """The MLIR of each loop, by the identity of its spec: loops stand in the text in the order of the specs."""
-    steps = [step for step in bundle.lowered.steps if isinstance(step, DeviceStep)]
-    for step, program in zip(steps, bundle.programs, strict=True):
-        loops = list(_loops(step.specs))
-        texts = list(_blocks(print_program(program).splitlines()))
-        if len(loops) == len(texts):
-            yield from ((id(loop), text) for loop, text in zip(loops, texts, strict=True))
-
-
-def _loops(specs: Sequence[Spec]) -> Iterator[LoopSpec]:
-    for spec in specs:
-        if isinstance(spec, LoopSpec):
-            yield spec
-            yield from _loops(spec.body)
-
-
-def _blocks(lines: Sequence[str]) -> Iterator[str]:
-    """Each ``scf.for`` with its body, in the order of the text."""
-    for start, line in enumerate(lines):
-        if line.lstrip().startswith("scf.for"):
-            indent = line[: len(line) - len(line.lstrip())]
-            stop = next(end for end in range(start, len(lines)) if lines[end] == f"{indent}}}")
-            yield "\n".join(one.removeprefix(indent) for one in lines[start : stop + 1])

@@ -118,10 +118,9 @@ def draw(
         panels.append(_panel(after, "after", folding))
         if isinstance(value, fx.GraphModule) and isinstance(after, fx.GraphModule):
             mark_loops(value, panels[0], after, panels[1])
-    bundles = [one for one in (bundle, value, after) if isinstance(one, Bundle)]
-    for one in bundles:
+    if bundle is not None:
         for panel in panels:
-            add_bundle(panel, one)
+            add_bundle(panel, bundle)
     return Drawing(panels)
 
 

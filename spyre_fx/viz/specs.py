@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spyre_fx.codegen.bundle import Bundle
@@ -12,6 +12,7 @@ from spyre_fx.codegen.memory_map import ops_of
 from spyre_fx.codegen.source import print_spec
 from spyre_fx.codegen.specs import LoopSpec, OpSpec, Spec, TensorArg
 from spyre_fx.viz.diagram import VALUES, Box, Diagram, Link
+from spyre_fx.viz.loop_texts import loop_texts
 
 Place = tuple[str, int]
 """A buffer: its memory and its address."""
@@ -26,18 +27,22 @@ class Part:
     writes: list[Place] = field(default_factory=list)
 
 
-def spec_diagram(specs: Sequence[Spec], title: str = "") -> Diagram:
-    """Ops top to bottom in the order of execution, with links from the op that last wrote a buffer to its readers."""
-    return _diagram([_part(spec) for spec in specs], title)
+def spec_diagram(specs: Sequence[Spec], title: str = "", texts: Mapping[int, str] | None = None) -> Diagram:
+    """Ops top to bottom in the order of execution, with links from the op that last wrote a buffer to its readers.
+
+    args:
+        texts: the MLIR of loops, by the identity of their specs.
+    """
+    return _diagram([_part(spec, texts or {}) for spec in specs], title)
 
 
 def bundle_diagram(bundle: Bundle, title: str = "") -> Diagram:
     """All steps of a bundle; a bundle of one program shows its ops right away."""
-    steps = bundle.lowered.steps
+    steps, texts = bundle.lowered.steps, dict(loop_texts(bundle))
     match steps:
         case (DeviceStep(name, specs),):
-            return spec_diagram(specs, title or name)
-    return _diagram([_step(step, bundle.lowered) for step in steps], title)
+            return spec_diagram(specs, title or name, texts)
+    return _diagram([_step(step, bundle.lowered, texts) for step in steps], title)
 
 
 def _diagram(parts: Sequence[Part], title: str) -> Diagram:
@@ -59,10 +64,10 @@ def _diagram(parts: Sequence[Part], title: str) -> Diagram:
     return diagram
 
 
-def _part(spec: Spec) -> Part:
+def _part(spec: Spec, texts: Mapping[int, str]) -> Part:
     match spec:
         case LoopSpec(count, body):
-            inner = [_part(one) for one in body]
+            inner = [_part(one, texts) for one in body]
             box = Box(f"loop: {count} trips", (), "loop", inside=_diagram(inner, ""), nodes=_names([spec]))
             part = _joined(box, inner)
         case OpSpec():
@@ -75,7 +80,7 @@ def _part(spec: Spec) -> Part:
                     part.writes.append(place)
         case _:
             return Part(Box(spec.op, ("on the host",), "host"))
-    part.box.detail = print_spec(spec)
+    part.box.detail = "\n\n".join([*([texts[id(spec)]] if id(spec) in texts else []), print_spec(spec)])
     return part
 
 
@@ -118,10 +123,10 @@ def _described(argument: TensorArg) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _step(step: DeviceStep | HostStep, lowered: Lowered) -> Part:
+def _step(step: DeviceStep | HostStep, lowered: Lowered, texts: Mapping[int, str]) -> Part:
     match step:
         case DeviceStep(name, specs):
-            parts = [_part(spec) for spec in specs]
+            parts = [_part(spec, texts) for spec in specs]
             return _joined(Box(name, (), "step", inside=_diagram(parts, ""), nodes=_names(specs)), parts)
         case HostStep():
             address = {one.name: one.address for one in lowered.arguments}
