@@ -63,6 +63,7 @@ COMPOSITES = frozenset(
         "aminmax",
         "argmax",
         "argmin",
+        "attention",
         "convolution",
         "convolution_backward",
         "count_nonzero",

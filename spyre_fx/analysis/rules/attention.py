@@ -1,13 +1,15 @@
-"""Fused attention: batch and heads may be cut; query rows too, unless a causal mask counts them."""
+"""Fused attention: batch, heads and query rows may be cut; keys, and rows that a causal mask counts, by a rewrite."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
 from spyre_fx.analysis.iteration import IterationSpace, OpCall, SpaceBuilder
 from spyre_fx.analysis.rules.shapes import Dims, broadcast, tensor_arguments
 from spyre_fx.analysis.rules.table import rule
-from spyre_fx.analysis.sizes import same, same_shape
+from spyre_fx.analysis.sizes import divides, same, same_shape
 
 aten = torch.ops.aten
 
@@ -20,7 +22,7 @@ aten = torch.ops.aten
 def attention(call: OpCall) -> IterationSpace | None:
     """``softmax(q @ k.T * scale + mask) @ v``; the second result is per row, or the weights themselves.
 
-    Where several query heads share a key head, heads are uncut.
+    Where several query heads share a key head, query heads are (key head, one of its query heads).
     """
     return _attention(call, backward=False)
 
@@ -37,13 +39,19 @@ def _attention(call: OpCall, *, backward: bool) -> IterationSpace | None:
     grouped = not same_shape(key.shape[:-2], leading)
     if call.argument("dropout_p") != 0 or not same_shape(value.shape[:-2], key.shape[:-2]):
         return None
-    if grouped and (query.dim() != 4 or not same(key.shape[0], leading[0]) or not call.argument("enable_gqa")):
+    if grouped and (query.dim() != 4 or not same(key.shape[0], leading[0]) or not divides(key.shape[1], leading[1])):
         return None
     b = SpaceBuilder()
-    batch = [b.sequential(size) if grouped and dim == 1 else b.axis(size) for dim, size in enumerate(leading)]
-    key_batch = [batch[0], b.sequential(key.shape[1])] if grouped else batch
+    batch: list[Any] = [b.axis(size) for size in (leading[:1] if grouped else leading)]
+    key_batch = batch
+    if grouped:
+        if backward or not call.argument("enable_gqa", True):  # some ops always allow it and have no such argument
+            return None
+        shared = b.axis(key.shape[1])
+        key_batch = [*batch, shared]
+        batch = [*batch, (shared, b.axis(leading[1] // key.shape[1]))]
     cut_rows = not backward and not call.argument("is_causal")
-    rows = b.axis(query.shape[-2]) if cut_rows else b.reduction(query.shape[-2], "")
+    rows = b.axis(query.shape[-2]) if cut_rows else b.reduction(query.shape[-2], "" if backward else "attention")
     keys = b.reduction(key.shape[-2], "" if backward else "attention")
     depth, width = b.reduction(query.shape[-1], ""), b.sequential(value.shape[-1])
     of_argument: dict[str, Dims] = {
