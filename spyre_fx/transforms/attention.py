@@ -1,6 +1,6 @@
 """Take fused attention apart, so that its keys can be tiled.
 
-    o = attention(q, k, v, mask)     ->     s = q @ k.T * scale + mask;  m = amax(s);  p = exp(s - m);  o = p / sum(p) @ v
+    o = attention(q, k, v, mask)     ->     s = q @ k.T * scale + mask;  p = exp(s - amax(s));  o = p / sum(p) @ v
 
 Rows in which all keys are masked give 0, as the fused kernels do.
 """
