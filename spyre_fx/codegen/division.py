@@ -234,24 +234,19 @@ def _same_digit(operand: Operand, axis: int, other: Operand) -> list[int]:
     return [digit.axis for digit in other.digits if (digit.dim, digit.step) in mine]
 
 
-def slices_of(kernel: Kernel, splits: Splits, core: int) -> tuple[int, ...]:
-    """Which slice of each axis a core works on; see ``layout.core_slices`` for the order."""
-    kept = kernel.output.axes
-    slices = [0] * len(splits)
-    for axis in sorted(range(len(splits)), key=lambda axis: axis in kept):
-        core, slices[axis] = divmod(core, splits[axis])
-    return tuple(slices)
-
-
 def ownership(kernel: Kernel, operand: Operand, splits: Splits) -> Mapping[tuple[int, int, int, int], tuple[int, ...]]:
     """What each core works on of one tensor: for every digit that is split (dim, step, extent, split) the slice per
-    core.
+    core; see ``layout.core_slices`` for the order in which cores take slices.
     """
     cores = math.prod(splits)
-    per_core = [slices_of(kernel, splits, core) for core in range(cores)]
+    kept = kernel.output.axes
+    strides, stride = [1] * len(splits), 1
+    for axis in sorted(range(len(splits)), key=kept.__contains__):
+        strides[axis] = stride
+        stride *= splits[axis]
     return {
         (digit.dim, digit.step, digit.extent, splits[digit.axis]): tuple(
-            slices[digit.axis] for slices in per_core
+            core // strides[digit.axis] % splits[digit.axis] for core in range(cores)
         )
         for digit in operand.digits
         if splits[digit.axis] > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from spyre_fx.codegen.access import Access, Advance, Buffer
@@ -43,7 +44,7 @@ class Operand:
     digits: tuple[Digit, ...]
     advance: Advance = ()
 
-    @property
+    @cached_property
     def axes(self) -> frozenset[int]:
         return frozenset(digit.axis for digit in self.digits)
 

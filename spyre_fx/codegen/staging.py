@@ -62,9 +62,9 @@ class Stager:
         changed: dict[int, Kernel] = {}
         for key, uses in groups.items():
             writes = [position for position, number in uses if number < 0]
-            if len({position for position, _ in uses}) < 2 or key in self.refused or not self._in_order(key[0], uses, writes, items):
-                continue
-            self._hold(key, uses, bool(writes), items, changed, before, after)
+            several = len({position for position, _ in uses}) > 1 and key not in self.refused
+            if several and self._in_order(key[0], uses, writes, items):
+                self._hold(key, uses, bool(writes), items, changed, before, after)
         result: list[Item] = []
         for position, item in enumerate(items):
             result += [*before[position], changed.get(position, item), *after[position]]

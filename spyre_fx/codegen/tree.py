@@ -81,11 +81,13 @@ def live(block: list[Statement], wanted: set[Buffer], aliases: Mapping[Buffer, A
             buffer = aliases[buffer].buffer
         return buffer
 
+    # Backwards, values meet their readers first; only what a loop carries takes another round.
+    backwards = list(operations(block))[::-1]
     needed = set(wanted)
     before = -1
     while len(needed) > before:
         before = len(needed)
-        for operation in operations(block):
+        for operation in backwards:
             if root(operation.output) in needed:
                 needed |= {root(access) for access in operation.inputs}
     return _kept(block, lambda operation: root(operation.output) in needed)
