@@ -175,7 +175,7 @@ def canonical_picture() -> str:
 
     gm = spyre_fx.capture(f, *(torch.empty(1024, 4096, dtype=torch.float16) for _ in range(3)))
     tiled = spyre_fx.tile(gm, [(["add", "mul"], [(2, [0]), (4, [1])])])
-    return re.sub(r"build\.py:\d+: ", "", spyre_fx.draw(gm, after=tiled).to_svg())
+    return re.sub(r"[^\n<>]*build\.py:\d+: ", "", spyre_fx.draw(gm, after=tiled).to_svg())
 
 
 def pages() -> dict[str, str]:

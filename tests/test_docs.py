@@ -24,7 +24,7 @@ def test_a_generated_page_is_fresh(name: str) -> None:
 
 def test_the_picture_is_valid() -> None:
     ElementTree.fromstring(PAGES["canonical.svg"])
-    assert "build.py" not in PAGES["canonical.svg"]
+    assert "build.py" not in PAGES["canonical.svg"] and "/docs" not in PAGES["canonical.svg"]
 
 
 def test_every_public_name_and_error_is_described() -> None:
