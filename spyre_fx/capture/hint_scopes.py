@@ -85,7 +85,7 @@ def spyre_hint(
         if problem is not None:
             give_up_graph(problem)
             raise HintError(problem)
-        return annotate(note)
+        return _DynamoBlock(note)
     problem, note = _note(tuple(asked), named_dims)
     if problem is not None:
         raise HintError(problem)
@@ -147,7 +147,7 @@ class _Block(contextlib.ContextDecorator):
         self.note = note
 
     def __enter__(self) -> None:
-        if torch.compiler.is_dynamo_compiling():  # made outside of the compiled function, which Dynamo runs without it
+        if torch.compiler.is_dynamo_compiling():  # made outside of the compiled function, which Dynamo gives up for it
             _refuse(self.note)
         tracer = proxy_tracer()
         if tracer is None and is_symbolically_traced():
@@ -167,9 +167,32 @@ class _Block(contextlib.ContextDecorator):
             warnings.warn(messages.EMPTY_BLOCK.format(hint=_shown(self.note)), HintWarning, stacklevel=2)
 
 
+class _DynamoBlock:
+    """What ``spyre_hint`` gives to Dynamo."""
+
+    def __init__(self, note: Note) -> None:
+        self.note = note
+
+    def __enter__(self) -> None:
+        if not torch.compiler.is_dynamo_compiling():  # a graph break in the block has made Dynamo give up the function
+            _refuse(self.note)
+        self._annotation = _annotated(self.note)
+        self._annotation.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._annotation.__exit__(*error)
+
+
+@contextlib.contextmanager
+def _annotated(note: Note) -> Iterator[None]:
+    """Torch's own context manager cannot be entered by hand while Dynamo traces."""
+    with annotate(note):
+        yield
+
+
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _refuse(note: Note) -> None:
-    raise messages.MADE_OUTSIDE(hint=_shown(note))
+    raise messages.NOT_COMPILED(hint=_shown(note))
 
 
 def _name_inputs(tracer: fx.Tracer) -> None:

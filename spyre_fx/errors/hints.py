@@ -80,11 +80,12 @@ NOT_RECORDED = Template(
     "spyre_fx.capture, torch.export, torch.compile or make_fx",
     "capture the program with one of these",
 )
-MADE_OUTSIDE = Template(
+NOT_COMPILED = Template(
     HintError,
-    "{hint} was made outside of the compiled function that enters it, so that Dynamo leaves the function uncompiled",
-    "a block that is made where it is entered",
-    "write `with spyre_hint(...):` inside the function",
+    "{hint} is entered by a function that Dynamo does not compile as a whole",
+    "a block that begins and ends within one graph",
+    "write `with spyre_hint(...):` inside the compiled function, without graph breaks in the block (fullgraph=True tells "
+    "where they are)",
 )
 AROUND_COMPILED = Template(
     HintError,

@@ -259,19 +259,51 @@ def test_declarations_inside_a_compiled_function() -> None:
     name_tensor_dims(torch.ones(4), ["inside"])
 
 
-def test_a_block_from_outside_is_refused_where_dynamo_would_leave_it_out() -> None:
+def test_a_block_that_dynamo_would_leave_out_is_refused() -> None:
+    """Made outside of the function, or broken in two: in both cases Dynamo runs the function as it is."""
     block = spyre_hint(slices={"A": 2})
 
-    def program(x: torch.Tensor) -> torch.Tensor:
+    def outside(x: torch.Tensor) -> torch.Tensor:
         with block:
             return x + 1
 
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        with spyre_hint(slices={"A": 2}):
+            x = x + 1
+            torch._dynamo.graph_break()
+            return x * 2
+
+    for program in (outside, broken):
+        torch._dynamo.reset()
+        with pytest.raises(HintError, match=r"is entered by a function that Dynamo does not compile as a whole"):
+            torch.compile(program, backend="eager")(X)
+        torch._dynamo.reset()
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            torch.compile(program, backend="eager", fullgraph=True)(X)
+
+
+def test_dynamo_enters_blocks_as_python_does() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        block = spyre_hint(slices={"A": 2})
+        try:
+            with block, spyre_hint(slices={"B": 2}):
+                x = x + 1
+                raise ValueError
+        except ValueError:
+            x = x * 2
+        with block:
+            return x - 1
+
+    graphs: list[fx.GraphModule] = []
+
+    def backend(gm: fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        graphs.append(gm)
+        return gm.forward
+
     torch._dynamo.reset()
-    with pytest.raises(HintError, match=r"was made outside of the compiled function that enters it"):
-        torch.compile(program, backend="eager")(X)
-    torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.Unsupported):
-        torch.compile(program, backend="eager", fullgraph=True)(X)
+    torch.compile(program, backend=backend, fullgraph=True)(X)
+    add, mul, sub = (scopes_of(node) for node in graphs[0].graph.nodes if node.op == "call_function")
+    assert len(add) == 2 and mul == () and sub == add[:1]
 
 
 @pytest.mark.parametrize("trace", [fx.symbolic_trace, lambda program: torch.jit.trace(program, (X,))])
