@@ -94,11 +94,12 @@ class Builder:
     def _emit(self, op: fx.Node, scope: Body) -> None:
         loops = scope.loop.around()
         recurrences = scope.loop.group.recurrences
-        if op in recurrences.by_before:
-            scope.values[Value(op)] = scope.running[recurrences.by_before[op].after]
-            return
-        if op in recurrences.by_after:
-            scope.partial[op] = self.operand(op, 0, scope)
+        state = recurrences.by_before.get(op, recurrences.by_after.get(op))
+        if state is not None and state.after in scope.running:  # if no loop runs over it, one trip is all there is
+            if op is state.before:
+                scope.values[Value(op)] = scope.running[state.after]
+            else:
+                scope.partial[op] = self.operand(op, 0, scope)
             return
         emit = emit_partial if any(loop.reduces(op) for loop in loops) else emit_op
         emit(op, scope.loop.group, loops, lambda index: self.operand(op, index, scope), scope)

@@ -34,9 +34,10 @@ def resolve(levels: Sequence[Level], flow: Dataflow, strict: bool) -> list[Resol
     """
     groups: list[Resolved] = []
     problems: list[SpyreFxError] = []
+    moved: dict[Value, Value] = {}
     for level in levels:
         try:
-            groups.append(_resolve_group(level, flow, strict))
+            groups.append(_resolve_group(_with_moved(level, moved), flow, strict, moved))
         except SpyreFxError as error:
             problems.append(error)
     if problems:
@@ -44,7 +45,8 @@ def resolve(levels: Sequence[Level], flow: Dataflow, strict: bool) -> list[Resol
     return groups
 
 
-def _resolve_group(level: Level, flow: Dataflow, strict: bool) -> Resolved:
+def _resolve_group(level: Level, flow: Dataflow, strict: bool, moved: dict[Value, Value]) -> Resolved:
+    """Resolve one group. ``moved`` collects the values of rewritten ops, which later groups may name."""
     problems = list(check_ops(level, flow))
     if problems:
         raise collect(problems)
@@ -67,6 +69,8 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool) -> Resolved:
         made.update(op for new in rewritten.values() for op in new.ops)
         running += [new.recurrence for new in rewritten.values() if new.recurrence is not None]
         online.selections.update(op for new in rewritten.values() for op in new.selections)
+        for op, new in rewritten.items():
+            moved |= replaced_values(op, new, flow)
         level = _with_rewritten(level, rewritten, flow)
 
 
@@ -135,6 +139,19 @@ def _with_nest(level: Level, nest: _Nest) -> Level:
     for count in reversed(outer):
         level = replace(level, count=count, multiple_of=1, body=(level,))
     return level
+
+
+def _with_moved(level: Level, moved: Mapping[Value, Value]) -> Level:
+    """The level with seeds at what earlier groups made of the values that they name."""
+
+    def now(value: Value) -> Value:
+        while value in moved:
+            value = moved[value]
+        return value
+
+    seeds = tuple(replace(seed, value=now(seed.value)) for seed in level.seeds)
+    body = tuple(_with_moved(item, moved) if isinstance(item, Level) else item for item in level.body)
+    return replace(level, seeds=seeds, body=body)
 
 
 def _with_rewritten(level: Level, rewritten: Mapping[fx.Node, Rewritten], flow: Dataflow) -> Level:
