@@ -83,6 +83,9 @@ class PlanError(SpyreFxError, ValueError):
 class BudgetExceeded(SpyreFxError):
     """An analysis or a memory budget was refused before the work was done."""
 
+    nearest: Any = None
+    """Of a memory budget the groups that come nearest to it."""
+
 
 class OptionError(SpyreFxError, ValueError):
     """An option is unknown or has a value that it cannot take."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 from torch import fx
 
 from spyre_fx.target import Target
+from spyre_fx.transforms.auto.budget import choose, within_budget
 from spyre_fx.transforms.auto.cost import CostModel
 from spyre_fx.transforms.auto.facts import Facts
 from spyre_fx.transforms.auto.groups import AutoGroups, Reason
-from spyre_fx.transforms.auto.search import Search
 
 __all__ = ["AutoGroups", "Reason", "auto_groups"]
 
@@ -27,9 +27,20 @@ def auto_groups(gm: fx.GraphModule, target: Target | None = None, *, memory_budg
         target: the machine; ``Target()`` by default, ``Target.cpu()`` for this one.
         memory_budget: bytes, or a fraction of the untiled peak.
 
-    Returns: ``AutoGroups``, empty where no loop helps.
+    Returns: ``AutoGroups``, a tuple of ``LoopGroup`` with one reason for each and for each region that was passed over.
+        It is empty where no loop helps. Equal graphs give equal groups.
+
+    Raises:
+        BudgetExceeded: no tiling that was found stays within ``memory_budget``; the message says how near one comes.
+
+    >>> import spyre_fx, torch
+    >>> gm = spyre_fx.capture(lambda x: torch.tanh(torch.exp(x) + 1), torch.ones(4096, 4096))
+    >>> groups = spyre_fx.auto_groups(gm, spyre_fx.Target(cores=1))
+    >>> tiled = spyre_fx.tile(gm, groups)
+    >>> print(groups[0].count, groups[0].body)
+    64 ('exp', 'add', 'tanh')
     """
-    facts = Facts(gm)
-    search = Search(facts, CostModel(target or Target()))
-    found = list(search.run())
-    return AutoGroups((group for group, _ in found), [*(reason for _, reason in found), *search.passed_over])
+    target = target or Target()
+    if memory_budget is not None:
+        return within_budget(gm, target, memory_budget)
+    return choose(Facts(gm), gm, CostModel(target)).groups

@@ -16,6 +16,8 @@ from spyre_fx.transforms.auto.tiles import Sized, Sizer
 from spyre_fx.transforms.auto.tree import LoopTree, tree_of, with_loop
 from spyre_fx.transforms.auto.trips import Trips, trips_of
 
+Allowed = Callable[[fx.Node], bool]
+"""Whether an op may join a region."""
 DEEPEST = 3
 """Loops inside each other."""
 WORTHWHILE = 0.05
@@ -30,7 +32,7 @@ class Candidates:
         self.model = model
         self.sizer = Sizer(model)
 
-    def around(self, seed: Value, allowed: Callable[[fx.Node], bool]) -> Iterator[Sized]:
+    def around(self, seed: Value, allowed: Allowed) -> Iterator[Sized]:
         """A tree for each axis of ``seed``: one loop over it, then loops inside as long as they pay."""
         seen: set[tuple[frozenset[fx.Node], int]] = set()
         for atom in cuttable(self.facts, seed):
@@ -40,6 +42,23 @@ class Candidates:
             if tree is not None and key is not None and key not in seen:
                 seen.add(key)
                 yield self._with_loops_inside(self.sizer.best(self._trips(tree), ()))
+
+    def scopes(self, seed: Value, allowed: Allowed) -> Iterator[Allowed]:
+        """All ops that are ``allowed``; then those from, or behind, the last product before ``seed``, and those up to,
+        or before, the next one.
+
+        A product is where a region may better end: what its trips read whole, they read again and again.
+        """
+        yield allowed
+        place = self.facts.position
+        here = place[seed.node]
+        before = max((i for i in self.facts.products if i <= here), default=-1)
+        after = min((i for i in self.facts.products if i > here), default=len(place))
+        lows = dict.fromkeys((-1, before, before + 1)) if before < here else dict.fromkeys((-1, before))
+        for low in lows:
+            for high in dict.fromkeys((len(place), after, after - 1)):
+                if low > 0 or high < len(place):
+                    yield lambda op, low=low, high=high: allowed(op) and low <= place[op] <= high  # type: ignore[misc]
 
     def _trips(self, tree: LoopTree) -> Trips:
         return trips_of(tree, self.facts.flow)
@@ -65,7 +84,7 @@ class Candidates:
             for piece in found.trips.pieces
             if not piece.is_input and piece.value.node not in done and len(tree.path[piece.value.node]) < DEEPEST
         }
-        large = {value: size for value, size in sizes.items() if size > self.model.small}
+        large = {value: size for value, size in sizes.items() if size > self.model.large}
         return max(large, key=large.__getitem__, default=None)
 
     def _deeper(self, found: Sized, seed: Value) -> tuple[LoopTree, tuple[int, ...]] | None:

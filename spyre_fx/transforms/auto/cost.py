@@ -40,23 +40,35 @@ class Cost:
     """All terms in bytes of traffic."""
 
 
-class CostModel:
-    """Prices of one target."""
+@dataclass(frozen=True)
+class Thrift:
+    """How dear memory is, beyond what a target says."""
 
-    def __init__(self, target: Target) -> None:
+    limit: int
+    """Bytes of working set that one tree of loops may have; values of a quarter of that are large."""
+    weight: float
+    """What a byte of new memory costs, in bytes moved."""
+
+
+class CostModel:
+    """Prices of one target, with or without thrift."""
+
+    def __init__(self, target: Target, thrift: Thrift | None = None) -> None:
         self.target = target
+        self.thrift = thrift
         self.capacity = target.capacity_bytes
         self.reach = self.capacity + target.outer_cache_bytes
         """What the scratchpad and the cache behind it hold together."""
-        self.large = self.capacity if target.is_cache else 0
-        """Values of more bytes are worth not to be made whole."""
-        self.small = self.capacity if target.is_cache else 0
-        """Tiles of so many bytes need no further loop."""
+        large = self.capacity if target.is_cache else 0
+        self.large = large if thrift is None else min(large, thrift.limit // 4)
+        """Values of more bytes are worth not to be made whole, tiles of more bytes to be cut once more."""
+        self.fresh_byte_cost = target.fresh_byte_cost if thrift is None else thrift.weight
         self._reads = functools.cache(self._op_reads)
 
     def fits(self, cost: Cost) -> bool:
-        """A scratchpad must hold what a trip makes; a cache spills."""
-        return self.target.is_cache or cost.working_set <= self.capacity
+        """A scratchpad must hold what a trip makes; a cache spills. Thrift sets a limit of its own."""
+        limit = self.thrift.limit if self.thrift is not None else cost.working_set
+        return cost.working_set <= (limit if self.target.is_cache else min(limit, self.capacity))
 
     def untiled(self, ops: Iterable[fx.Node]) -> Cost:
         """Each op on its own, at its best for the scratchpad."""
@@ -110,9 +122,7 @@ class CostModel:
         return OUTER_CACHE_PRICE if self.target.is_cache and 2 * byte_size <= self.reach else 1.0
 
     def _cost(self, moved: int, priced: float, fresh: int, calls: int, working_set: int) -> Cost:
-        target = self.target
-        total = priced + target.fresh_byte_cost * fresh + target.call_bytes * calls
-        return Cost(moved, working_set, total)
+        return Cost(moved, working_set, priced + self.fresh_byte_cost * fresh + self.target.call_bytes * calls)
 
     def _op_reads(self, op: fx.Node) -> tuple[int, float]:
         """What an op reads, in bytes and priced."""

@@ -19,6 +19,7 @@ from spyre_fx.analysis.regions import Dataflow, Value, is_part, producer
 from spyre_fx.transforms.atoms import Edge, Refined, refine
 from spyre_fx.transforms.auto.axes import InnerExtents
 from spyre_fx.transforms.auto.reach import Reach
+from spyre_fx.transforms.functional import make_functional
 from spyre_fx.transforms.groups import Level, Seed
 from spyre_fx.transforms.legality import check_ops, computes_tensors
 
@@ -27,7 +28,8 @@ class Facts:
     """One graph, which is not edited: ``graph`` is a copy with fake values under one mode."""
 
     def __init__(self, gm: fx.GraphModule) -> None:
-        self.module = ensure_fake(gm)
+        self.module = ensure_fake(gm, compiled=False)
+        make_functional(self.module.graph)
         self.flow = Dataflow()
         self.nodes = tuple(node for node in self.module.graph.nodes if not is_part(node))
         self.refused = self._refused()
@@ -60,6 +62,11 @@ class Facts:
     @cached_property
     def refined(self) -> Refined:
         return refined_together(self.ops, self.flow)
+
+    @cached_property
+    def products(self) -> frozenset[int]:
+        """The positions of the matrix products among the ops."""
+        return frozenset(self.position[atom.op] for atom in self.refined.atoms if atom.combine == "matmul")
 
     @cached_property
     def inner_extents(self) -> InnerExtents:

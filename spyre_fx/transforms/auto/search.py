@@ -11,7 +11,7 @@ from spyre_fx.analysis.regions import Value
 from spyre_fx.transforms.auto.candidates import Candidates
 from spyre_fx.transforms.auto.cost import Cost, CostModel
 from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
-from spyre_fx.transforms.auto.groups import MIB, Reason
+from spyre_fx.transforms.auto.groups import Reason, mib
 from spyre_fx.transforms.auto.tiles import Sized
 from spyre_fx.transforms.groups import LoopGroup
 
@@ -19,6 +19,8 @@ PER_LOOP = 0.01
 """The part of the cost without loops that each loop must be worth."""
 
 Found = tuple[LoopGroup, Reason]
+Weighed = tuple[Sized, Cost]
+"""A tree, and what its ops cost without loops."""
 
 
 class Search:
@@ -27,18 +29,28 @@ class Search:
     def __init__(self, facts: Facts, model: CostModel) -> None:
         self.facts = facts
         self.model = model
-        self.claimed: set[fx.Node] = set()
         self.candidates = Candidates(facts, model)
-        self.passed_over: list[Reason] = []
+        self.claimed: set[fx.Node] = set()
+        self._passed_over: dict[fx.Node, Reason] = {}
 
     def run(self) -> Iterator[Found]:
+        """The groups in the order in which they are found, each with its reason."""
         for seed in self._seeds():
-            if seed.node not in self.claimed:
-                found = self._best(seed)
-                if found is not None:
-                    best, before = found
-                    self.claimed.update(best.trips.tree.ops)
-                    yield best.trips.tree.group(best.tiles), _reason(best, before)
+            if seed.node in self.claimed or seed.node in self._passed_over:
+                continue
+            weighed = self._weighed(seed)
+            best = max(weighed, key=lambda pair: _gain(*pair), default=None)
+            if best is not None and _gain(*best) > 0:
+                self.claimed.update(best[0].trips.tree.ops)
+                yield best[0].trips.tree.group(best[0].tiles), _reason(*best)
+            else:
+                self._pass_over(seed, best)
+
+    def passed_over(self) -> list[Reason]:
+        """What was looked at and left as it is, each region once; then the ops that no loop may hold."""
+        looked_at = (reason for op, reason in self._passed_over.items() if op not in self.claimed)
+        opaque = (Reason((op.name,), f"not tiled, {why}") for op, why in self.facts.refused.items())
+        return [*dict.fromkeys(looked_at), *opaque]
 
     def _seeds(self) -> list[Value]:
         """Values that are worth not to be made whole, the largest first."""
@@ -46,27 +58,29 @@ class Search:
         large = [value for value in values if value_bytes(value) > self.model.large]
         return sorted(large, key=value_bytes, reverse=True)
 
-    def _best(self, seed: Value) -> tuple[Sized, Cost] | None:
-        """The tree around ``seed`` that gains the most, and what its ops cost without loops; None where none gains."""
-        found = [
-            (sized, self.model.untiled(sized.trips.tree.ops))
-            for sized in self.candidates.around(seed, lambda op: op not in self.claimed)
-        ]
-        fitting = [(sized, before) for sized, before in found if self.model.fits(sized.cost)]
-        if not fitting:
-            text = "no tile fits" if found else "no axis that a neighbour shares"
-            self.passed_over.append(Reason((seed.node.name,), f"not tiled, {text}"))
-            return None
-        best, before = max(fitting, key=lambda pair: _gain(*pair))
-        if best.cost.total < before.total:
-            return best, before
-        text = f"not tiled, loops would cost {_mib(best.cost.total)}, none cost {_mib(before.total)}"
-        self.passed_over.append(Reason(_names(best), text, before, best.cost))
-        return None
+    def _weighed(self, seed: Value) -> list[Weighed]:
+        """The trees around ``seed`` that fit: in all ops that are free or, where none of those pays, in fewer."""
+        found: list[Weighed] = []
+        for allowed in self.candidates.scopes(seed, lambda op: op not in self.claimed):
+            trees = self.candidates.around(seed, allowed)
+            found += [(tree, self.model.untiled(tree.trips.tree.ops)) for tree in trees if self.model.fits(tree.cost)]
+            if self.model.target.is_cache and any(_gain(*pair) > 0 for pair in found):
+                break
+        return found
+
+    def _pass_over(self, seed: Value, best: Weighed | None) -> None:
+        if best is None:
+            self._passed_over[seed.node] = Reason((seed.node.name,), "not tiled, no loop with tiles that fit holds it")
+            return
+        tree, before = best
+        text = f"not tiled, loops would cost {mib(tree.cost.total)}, none cost {mib(before.total)}"
+        reason = Reason(_names(tree), text, before, tree.cost)
+        for op in tree.trips.tree.ops:
+            self._passed_over.setdefault(op, reason)
 
 
 def _gain(found: Sized, before: Cost) -> float:
-    """What a tree saves; of trees that save about as much, the one with fewer loops saves more."""
+    """What a tree saves; each of its loops must be worth something."""
     return before.total - found.cost.total - PER_LOOP * before.total * len(found.tiles)
 
 
@@ -75,14 +89,10 @@ def _reason(best: Sized, before: Cost) -> Reason:
         f"{count} tiles of {tile} over dim {loop.seat.dim} of {loop.seat.node.name}"
         for count, tile, loop in zip(best.trips.counts(best.tiles), best.tiles, best.trips.tree.loops, strict=True)
     )
-    moved = f"moves {_mib(best.cost.moved)} instead of {_mib(before.moved)}"
-    text = f"{loops}; {moved}, {_mib(best.cost.working_set)} a trip"
+    moved = f"moves {mib(best.cost.moved)} instead of {mib(before.moved)}"
+    text = f"{loops}; {moved}, {mib(best.cost.working_set)} a trip"
     return Reason(_names(best), text, before, best.cost, tiled=True)
 
 
 def _names(found: Sized) -> tuple[str, ...]:
     return tuple(op.name for op in found.trips.tree.ops)
-
-
-def _mib(count: float) -> str:
-    return f"{count / MIB:.1f} MiB"

@@ -1,0 +1,80 @@
+"""The cheapest tiling whose memory stays within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import fx
+
+from spyre_fx.errors import BudgetExceeded, SpyreFxError
+from spyre_fx.errors.auto import BUDGET_VALUE, OUT_OF_REACH
+from spyre_fx.target import Target
+from spyre_fx.transforms.auto.check import Tried, peak_bytes, tried
+from spyre_fx.transforms.auto.cost import CostModel, Thrift
+from spyre_fx.transforms.auto.facts import Facts
+from spyre_fx.transforms.auto.groups import AutoGroups, mib
+from spyre_fx.transforms.auto.search import Search
+
+STEPS = 12
+"""How often the search is repeated with tighter limits."""
+
+
+def choose(facts: Facts, gm: fx.GraphModule, model: CostModel) -> Tried:
+    """The groups that a model prefers, as far as they can be tiled."""
+    search = Search(facts, model)
+    found = list(search.run())
+    return tried(gm, [group for group, _ in found], [reason for _, reason in found], search.passed_over())
+
+
+def within_budget(gm: fx.GraphModule, target: Target, budget: float) -> AutoGroups:
+    """The groups of the least effort with which ``gm`` allocates no more than ``budget`` at once.
+
+    First those that are best without a budget; then the search is repeated, with ever smaller working sets and ever
+    dearer memory, until the peak of the tiled graph is low enough.
+
+    args:
+        budget: bytes (an int), or a fraction of the peak without loops.
+
+    errors: ``BudgetExceeded`` where no search comes down to it; the error's ``nearest`` has the best groups found.
+    """
+    untiled = peak_bytes(gm)
+    limit = _in_bytes(budget, untiled)
+    if untiled <= limit:
+        return AutoGroups()
+    facts = Facts(gm)
+    nearest: tuple[int, AutoGroups] | None = None
+    for model in _models(target, limit):
+        found = choose(facts, gm, model)
+        peak = peak_bytes(found.tiled)
+        if peak <= limit:
+            return found.groups
+        if nearest is None or peak < nearest[0]:
+            nearest = peak, found.groups
+    assert nearest is not None
+    raise _out_of_reach(limit, untiled, *nearest)
+
+
+def _in_bytes(budget: float, untiled: int) -> int:
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or budget <= 0:
+        raise BUDGET_VALUE(budget=budget)
+    if isinstance(budget, int):
+        return budget
+    if budget > 1:
+        raise BUDGET_VALUE(budget=budget)
+    return int(budget * untiled)
+
+
+def _models(target: Target, limit: int) -> Iterator[CostModel]:
+    """What the target prefers, then ever more thrift."""
+    yield CostModel(target)
+    allowed, weight = limit, max(target.fresh_byte_cost, 1.0)
+    for _ in range(STEPS):
+        yield CostModel(target, Thrift(allowed, weight))
+        allowed, weight = allowed * 2 // 3, weight * 1.5
+
+
+def _out_of_reach(limit: int, untiled: int, nearest: int, groups: AutoGroups) -> SpyreFxError:
+    error = OUT_OF_REACH(budget=mib(limit), nearest=mib(nearest), untiled=mib(untiled), bytes=nearest)
+    assert isinstance(error, BudgetExceeded)
+    error.nearest = groups
+    return error
