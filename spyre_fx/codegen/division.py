@@ -153,9 +153,7 @@ def split(kernel: Kernel, layouts: Layouts, target: Target, contested: Iterable[
             return splits
         operand, axis = wide
         if axis is None or axis in forced or axis not in parallel:
-            raise SPAN(
-                op=kernel.op, origin=kernel.origin, name=operand.buffer.name, limit=target.max_span_bytes
-            )
+            raise SPAN(op=kernel.op, origin=kernel.origin, name=operand.buffer.name, limit=target.max_span_bytes)
         forced.append(axis)
 
 

@@ -89,8 +89,7 @@ def _on_fused(kernel: Kernel, fused: Mapping[Buffer, tuple[Buffer, dict[int, tup
             return tuple(found)
 
         digits = tuple(
-            replace(digit, dim=places[digit.dim][0], step=digit.step * places[digit.dim][1])
-            for digit in operand.digits
+            replace(digit, dim=places[digit.dim][0], step=digit.step * places[digit.dim][1]) for digit in operand.digits
         )
         advance = tuple((loop, moved(steps)) for loop, steps in operand.advance)
         return Operand(buffer, moved(operand.offset), digits, advance)

@@ -204,9 +204,9 @@ class Padder:
         lane = lane_of(operand, self.layouts[operand.buffer])
         stick = [dim for dim, group in enumerate(groups) if group[-1].axis == lane]
         self.layouts[made] = layout_for(made, stick[0] if stick else SPARSE)
-        source = replace(operand, digits=tuple(
-            replace(group[-1], axis=dim, extent=shape[dim]) for dim, group in enumerate(groups)
-        ))
+        source = replace(
+            operand, digits=tuple(replace(group[-1], axis=dim, extent=shape[dim]) for dim, group in enumerate(groups))
+        )
         origin = (0,) * len(sizes)
         target = Operand(made, origin, tuple(Digit(dim, dim, 1, size) for dim, size in enumerate(shape)))
         copy = Kernel("identity", OpKind.POINTWISE, entries, (source,), target, {}, kernel.origin)

@@ -145,4 +145,3 @@ def _speaks(kernel: Kernel) -> bool:
 def search(items: list[Item], layouts: Layouts) -> Layouts:
     """Layouts for every buffer of a program, those given included."""
     return StickSearch(items, layouts).run()
-

@@ -1,15 +1,15 @@
 """The first half of code generation: a graph of ATen ops and counted loops becomes specs with addresses.
 
-    walk       ATen ops -> device ops on accesses; loops -> loops around them; what the device lacks -> host calls
-    kernels    accesses -> axes and digits
-    pack       one reduced axis per matmul
-    rebase     copies of what the user's views cut inside a stick
-    sticks     the dim of each buffer that fills its sticks; moves where ops disagree
-    pad        room for whole sticks
-    divide     cores per axis
-    stage      tiles that several ops use, held in LX
-    memory     LX and HBM addresses
-    emit       OpSpec and LoopSpec
+walk       ATen ops -> device ops on accesses; loops -> loops around them; what the device lacks -> host calls
+kernels    accesses -> axes and digits
+pack       one reduced axis per matmul
+rebase     copies of what the user's views cut inside a stick
+sticks     the dim of each buffer that fills its sticks; moves where ops disagree
+pad        room for whole sticks
+divide     cores per axis
+stage      tiles that several ops use, held in LX
+memory     LX and HBM addresses
+emit       OpSpec and LoopSpec
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ NOT_COMPILED = Template(
     HintError,
     "{hint} is entered by a function that Dynamo does not compile as a whole",
     "a block that begins and ends within one graph",
-    "write `with spyre_hint(...):` inside the compiled function, without graph breaks in the block (fullgraph=True tells "
-    "where they are)",
+    "write `with spyre_hint(...):` inside the compiled function, without graph breaks in the block (fullgraph=True "
+    "tells where they are)",
 )
 AROUND_COMPILED = Template(
     HintError,
