@@ -199,7 +199,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "half a tile": (lambda: spyre_hint(slices={"A": 0.5}), r"0\.5 \(float\) tiles of dim 'A'"),
     "yes": (lambda: spyre_hint(slices={"A": True}), r"True \(bool\) tiles of dim 'A'"),
     "a number": (lambda: spyre_hint(slices={0: 2}), r"0 \(int\) as the name of a dim"),
-    "undeclared": (lambda: spyre_hint(named_dims=["Q"]), r"dim 'Q' is not declared"),
+    "undeclared": (lambda: spyre_hint(named_dims=["Nowhere"]), r"dim 'Nowhere' is not declared"),
     "one string": (lambda: spyre_hint(named_dims="AB"), r"names 'AB'\. Expected a list"),
 }
 
