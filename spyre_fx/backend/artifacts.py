@@ -11,6 +11,7 @@ from torch import fx
 
 from spyre_fx.backend.boxed import Boxed
 from spyre_fx.backend.choose import Choice
+from spyre_fx.backend.kernels import Kernels
 from spyre_fx.codegen.bundle import Bundle
 
 MOST = 256
@@ -33,6 +34,7 @@ class Artifacts:
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, Artifact] = OrderedDict()
         self._lock = threading.Lock()
+        self.kernels = Kernels()
 
     def get(self, key: Hashable) -> Artifact | None:
         with self._lock:

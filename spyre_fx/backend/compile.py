@@ -16,7 +16,8 @@ from spyre_fx.backend.hints import mark_named_inputs, names_before_partition
 from spyre_fx.backend.options import Options, parse
 from spyre_fx.backend.partition import recomputing_partition
 from spyre_fx.backend.records import GraphRecord
-from spyre_fx.backend.torch_compat import default_partition, through_aot
+from spyre_fx.backend.torch_compat import default_partition, missing_compiler, through_aot
+from spyre_fx.errors.options import NO_COMPILER
 
 
 class Backend:
@@ -98,6 +99,8 @@ def compile_dynamo_graph(
     """
     if options.tile != "off":
         mark_named_inputs(gm, example_inputs)
+    if options.body == "inductor" and (reason := missing_compiler()):
+        raise NO_COMPILER(reason=reason)
     compiler = GraphCompiler(options, artifacts, records)
     partition = (
         recomputing_partition(compiler.groups, compiler.notes.append) if options.recompute else default_partition

@@ -16,6 +16,7 @@ from spyre_fx.backend.boxed import Boxed, boxed_graph, unboxed
 from spyre_fx.backend.choose import Choice, choose, first_line, is_symbolic, machine, tile_chosen
 from spyre_fx.backend.dump import Dump
 from spyre_fx.backend.fingerprint import fingerprint
+from spyre_fx.backend.fuse import with_kernels
 from spyre_fx.backend.options import Options
 from spyre_fx.backend.progress import progress
 from spyre_fx.backend.records import GraphRecord
@@ -114,8 +115,12 @@ class GraphCompiler:
             dump.bundle(bundle)
         # 4. The function to call.
         with _step(record, "code"):
-            run = unboxed(bundle.run) if bundle is not None else boxed_graph(tiled)
+            run = unboxed(bundle.run) if bundle is not None else boxed_graph(self._runnable(tiled))
         return Artifact(choice, tiled, bundle, run)
+
+    def _runnable(self, tiled: fx.GraphModule) -> fx.GraphModule:
+        """The graph with compiled kernels in it, if asked for."""
+        return with_kernels(tiled, self.artifacts.kernels) if self.options.body == "inductor" else tiled
 
 
 def _lowered(tiled: fx.GraphModule, choice: Choice, options: Options) -> tuple[Bundle | None, Choice]:

@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import fx
+
+from spyre_fx.torch_compat import FakeTensorMode
 
 Halves = tuple[fx.GraphModule, fx.GraphModule]
 """The graph of a forward and that of its backward."""
@@ -44,3 +47,32 @@ def partition_at(joint: fx.GraphModule, saved: Sequence[fx.Node], num_fwd_output
 def is_tangent(node: fx.Node) -> bool:
     """Whether a placeholder of a joint graph is the gradient of a result."""
     return node.op == "placeholder" and "tangents" in str(node.target)
+
+
+def compile_kernel(function: Callable[..., Any], args: Sequence[torch.Tensor]) -> Callable[[list[torch.Tensor]], Any]:
+    """``function``, which writes to some of its arguments, compiled by Inductor for the types of ``args``."""
+    from torch._guards import TracingContext, tracing
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.virtualized import V
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    mode = FakeTensorMode()
+    with mode:
+        fakes = [torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device=a.device) for a in args]
+        graph = make_fx(torch.func.functionalize(function), decomposition_table=select_decomp_table())(*fakes)
+    with V.set_fake_mode(mode), tracing(TracingContext(mode)), config.patch(size_asserts=False):
+        return compile_fx_inner(graph, fakes)
+
+
+def missing_compiler() -> str | None:
+    """Why Inductor could compile nothing here; None if it can."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler as error:
+        return str(error).strip().splitlines()[0]
+    return None

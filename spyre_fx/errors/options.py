@@ -32,6 +32,12 @@ COMBINATION = Template(
     "options that go together",
     "take one of the two out",
 )
+NO_COMPILER = Template(
+    OptionError,
+    "option body='inductor' on a machine where Inductor finds no C++ compiler ({reason})",
+    "a compiler such as g++",
+    "install one (on Debian: apt install g++), or use body='eager'",
+)
 NO_FOLDER = Template(
     OptionError,
     "option dump={path!r}: {reason}",

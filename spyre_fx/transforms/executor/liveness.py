@@ -9,6 +9,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from spyre_fx.torch_compat import is_composite
+from spyre_fx.transforms.executor.out_forms import is_kernel
 from spyre_fx.transforms.loop_structure import child_loop
 
 
@@ -48,7 +49,7 @@ _STRIDED = frozenset({torch.ops.aten.as_strided.default, torch.ops.aten.view.dty
 
 def _is_fresh(body: fx.GraphModule, node: fx.Node) -> bool:
     """True if the node's results have memory of their own; unknown ops may return views of their operands."""
-    if node.op == "placeholder" or child_loop(body, node) is not None:
+    if node.op == "placeholder" or child_loop(body, node) is not None or is_kernel(node.target):
         return True
     if not isinstance(node.target, OpOverload):
         return False

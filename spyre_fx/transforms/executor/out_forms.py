@@ -42,6 +42,8 @@ class OutForm:
 def out_form(node: fx.Node) -> OutForm | None:
     """The form of ``node``, or None if it can only make a tensor of its own."""
     outs = results_of(node)
+    if is_kernel(node.target) and outs:
+        return OutForm(_into(node.target))
     if not isinstance(node.target, OpOverload) or not outs:
         return None
     if node.target in _TABLE:
@@ -66,6 +68,18 @@ def out_form(node: fx.Node) -> OutForm | None:
 def writes_any_strides(op: OpOverload) -> bool:
     """True if the kernel of the ``out=`` overload writes to memory with gaps what it writes to contiguous memory."""
     return op in _STRIDED or (torch.Tag.pointwise in op.tags and op is not aten.gelu.default)
+
+
+def is_kernel(target: Any) -> bool:
+    """True for a compiled function that can write its results to memory it is given: ``target.into(*args, *outs)``."""
+    return not isinstance(target, str) and callable(getattr(target, "into", None))
+
+
+def _into(kernel: Any) -> Emit:
+    def emit(graph: fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[fx.Node]) -> None:
+        graph.call_function(kernel.into, (*args, *outs), kwargs)
+
+    return emit
 
 
 def results_of(node: fx.Node) -> tuple[torch.Tensor, ...]:
