@@ -12,6 +12,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from spyre_fx.backend.options import Options
+from spyre_fx.errors import BudgetExceeded
 from spyre_fx.target import Target
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.hints import has_hints, hints_to_coarse_tile_groups
@@ -62,19 +63,24 @@ def _hints(gm: fx.GraphModule, stage: str) -> Choice:
 
 
 def _auto(gm: fx.GraphModule, options: Options) -> Choice:
+    from spyre_fx.transforms.auto import auto_groups
+
     try:
-        from spyre_fx.transforms.auto import auto_groups
-    except ImportError:
-        return Choice(reasons=("not tiled: this version has no cost model",))
-    try:
-        found = auto_groups(gm, machine(options), memory_budget=options.memory_budget)
-        return Choice(tuple(found), tuple(str(reason) for reason in found.reasons), is_proposal=True)
+        return _proposal(auto_groups(gm, machine(options), memory_budget=options.memory_budget))
+    except BudgetExceeded as error:
+        log.warning("%s", first_line(error))
+        return _proposal(getattr(error, "nearest", ()), first_line(error))
     except Exception as error:
         if is_symbolic(gm):
             return Choice(reasons=(SYMBOLIC,))
         reason = f"not tiled: the cost model failed ({type(error).__name__}: {first_line(error)})"
         log.warning("%s", reason, exc_info=log.isEnabledFor(logging.DEBUG))
         return Choice(reasons=(reason,))
+
+
+def _proposal(groups: Any, *reasons: str) -> Choice:
+    found = tuple(str(reason) for reason in getattr(groups, "reasons", ()))
+    return Choice(tuple(groups), (*reasons, *found), is_proposal=True)
 
 
 SYMBOLIC = "not tiled: sizes are symbolic (dynamic shapes), and tiles are cut from known sizes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from torch import fx
 
 from spyre_fx.backend.artifacts import Artifact, Artifacts
+from spyre_fx.backend.autotune import autotuned, can_be_timed, candidates
 from spyre_fx.backend.boxed import Boxed, boxed_graph, unboxed
 from spyre_fx.backend.choose import Choice, choose, first_line, is_symbolic, machine, tile_chosen
 from spyre_fx.backend.dump import Dump
@@ -115,8 +117,29 @@ class GraphCompiler:
             dump.bundle(bundle)
         # 4. The function to call.
         with _step(record, "code"):
-            run = unboxed(bundle.run) if bundle is not None else boxed_graph(self._runnable(tiled))
+            run = unboxed(bundle.run) if bundle is not None else self._function(record, tiled, choice)
         return Artifact(choice, tiled, bundle, run)
+
+    def _function(self, record: GraphRecord, tiled: fx.GraphModule, choice: Choice) -> Boxed:
+        """The tiled graph as a function; with ``autotune`` the fastest of several, found when it is first called."""
+        gm, word = record.captured, fingerprint(record.captured)
+        if not self.options.autotune or not choice.groups or word is None or not can_be_timed(gm):
+            return boxed_graph(self._runnable(tiled))
+
+        several = candidates(choice.groups, keep_peak=self.options.memory_budget is not None)
+        graphs: dict[str, fx.GraphModule] = {}
+
+        def made(name: str) -> Boxed:
+            graphs[name], _ = tile_chosen(gm, Choice(several[name]))
+            return boxed_graph(self._runnable(graphs[name]))
+
+        def settle(winner: str, reason: str) -> None:
+            log.info("%s: %s", record.stage, reason)
+            record.reasons.append(reason)
+            record.groups, record.tiled = [*several[winner]], graphs[winner]
+
+        makers = {name: functools.partial(made, name) for name in several}
+        return autotuned(makers, f"{word} {replace(self.options, dump=None)}", settle)
 
     def _runnable(self, tiled: fx.GraphModule) -> fx.GraphModule:
         """The graph with compiled kernels in it, if asked for."""

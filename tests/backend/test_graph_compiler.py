@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
-from spyre_fx import Bundle, LoweringError, OptionError
+from spyre_fx import BudgetExceeded, Bundle, LoweringError, OptionError
+from spyre_fx.analysis.budget import peak_bytes
 from spyre_fx.backend import Backend, choose, graph_compiler
 from tests.backend.helpers import assert_same, tiling
 
@@ -180,3 +181,33 @@ def test_budget_and_machine_reach_the_cost_model(monkeypatch: pytest.MonkeyPatch
     auto(monkeypatch, note)
     torch.compile(F.relu, backend=Backend(memory_budget=0.25))(X)
     assert seen == [(choose.Target.cpu(), 0.25)]
+
+
+def test_a_budget_out_of_reach_is_approached_and_said_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*args: Any, **options: Any) -> Any:
+        error = BudgetExceeded("the budget is 1 MiB, and the nearest is 2 MiB\nmore")
+        error.nearest = Groups([(["relu"], 2)])  # type: ignore[attr-defined]
+        raise error
+
+    auto(monkeypatch, refuse)
+    backend = Backend(memory_budget=0.1)
+    with caplog.at_level(logging.WARNING, "spyre_fx"):
+        assert_same(torch.compile(pointwise, backend=backend)(X, Y), pointwise(X, Y))
+    (record,) = backend.graphs
+    assert (record.loops, record.groups) == (1, [(["relu"], 2)])
+    assert record.reasons == ["the budget is 1 MiB, and the nearest is 2 MiB", "because"]
+    assert [entry.message for entry in caplog.records] == record.reasons[:1]
+
+
+def test_a_budget_is_met() -> None:
+    x, up, down = torch.randn(2048, 256), torch.randn(256, 2048), torch.randn(2048, 256)
+    untiled = 2048 * 2048 * 4
+    backend = Backend(memory_budget=untiled // 4)
+    with torch.no_grad():
+        compiled = torch.compile(lambda x, u, d: F.gelu(x @ u) @ d, backend=backend)
+        assert_same(compiled(x, up, down), F.gelu(x @ up) @ down, rtol=1e-3, atol=1e-2)
+    record = backend.graphs[0]
+    assert record.loops >= 1
+    assert record.tiled is not None and peak_bytes(record.tiled, in_place=True) <= untiled // 4
