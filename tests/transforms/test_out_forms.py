@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from spyre_fx import tile
 
 aten = torch.ops.aten
 
@@ -24,3 +27,15 @@ def test_softmax_may_be_written_over_its_operands(shape: tuple[int, ...], dtype:
                 args = [grad.clone(), result.clone()]
                 op.out(*args, dim, dtype, **{name: args[position]})
                 torch.testing.assert_close(args[position], expected, rtol=0, atol=0)
+
+
+def test_a_composite_op_with_a_kernel_makes_memory_of_its_own() -> None:
+    x, grad = torch.randn(8, 4), torch.randn(8, 4)
+
+    def function(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(aten.silu_backward.default(grad * 2, x))
+
+    gm = make_fx(function, tracing_mode="fake")(grad, x)
+    tiled = tile(gm, [(["mul", "silu_backward", "tanh"], 4)])
+    assert tiled.loop_0.count == 4
+    torch.testing.assert_close(tiled(grad, x), function(grad, x))

@@ -9,7 +9,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from spyre_fx.torch_compat import is_composite
-from spyre_fx.transforms.executor.out_forms import is_kernel
+from spyre_fx.transforms.executor.out_forms import is_kernel, out_form
 from spyre_fx.transforms.loop_structure import child_loop
 
 
@@ -56,4 +56,4 @@ def _is_fresh(body: fx.GraphModule, node: fx.Node) -> bool:
     schema = node.target._schema
     if any(item.alias_info is not None for item in (*schema.arguments, *schema.returns)):
         return False
-    return not is_composite(node.target)
+    return not is_composite(node.target) or out_form(node) is not None  # such as silu_backward, which has a kernel too
