@@ -61,7 +61,6 @@ def test_the_canonical_example(tile: str) -> None:
 
 
 def test_the_canonical_example_on_the_device() -> None:
-    args = [named("A", "B", dtype=torch.float16) for _ in range(3)]
     declare(A=16, B=256)
     args = [named("A", "B", dtype=torch.float16) for _ in range(3)]
     backend, run = compiled(canonical, execute="device")

@@ -69,7 +69,7 @@ def _models(target: Target, limit: int) -> Iterator[CostModel]:
     yield CostModel(target)
     allowed, weight = limit, max(target.fresh_byte_cost, 1.0)
     for _ in range(STEPS):
-        yield CostModel(target, Thrift(allowed, weight))
+        yield CostModel(target, Thrift(limit, allowed, weight))
         allowed, weight = allowed * 2 // 3, weight * 1.5
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import bisect
+import itertools
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass
 
 from torch import fx
 
@@ -18,6 +21,8 @@ from spyre_fx.transforms.auto.trips import Trips, trips_of
 
 Allowed = Callable[[fx.Node], bool]
 """Whether an op may join a region."""
+NEXT_PRODUCTS = 6
+"""How many products behind a large value are tried as the end of its region."""
 DEEPEST = 3
 """Loops inside each other."""
 WORTHWHILE = 0.05
@@ -32,9 +37,12 @@ class Candidates:
         self.model = model
         self.sizer = Sizer(model)
 
-    def around(self, seed: Value, allowed: Allowed) -> Iterator[Sized]:
-        """A tree for each axis of ``seed``: one loop over it, then loops inside as long as they pay."""
-        seen: set[tuple[frozenset[fx.Node], int]] = set()
+    def around(self, seed: Value, allowed: Allowed, seen: set[Hashable]) -> Iterator[Sized]:
+        """A tree for each axis of ``seed``: one loop over it, then loops inside as long as they pay.
+
+        Args:
+            seen: what was found before, in which case it is not found again; it is added to.
+        """
         for atom in cuttable(self.facts, seed):
             region = grow(self.facts, seed.node, atom, allowed)
             tree = tree_of(self.facts, region) if shares_work(region) else None
@@ -44,21 +52,20 @@ class Candidates:
                 yield self._with_loops_inside(self.sizer.best(self._trips(tree), ()))
 
     def scopes(self, seed: Value, allowed: Allowed) -> Iterator[Allowed]:
-        """All ops that are ``allowed``; then those from, or behind, the last product before ``seed``, and those up to,
-        or before, the next one.
+        """All ops that are ``allowed``; then fewer, from or behind the product before ``seed``, up to or before one of
+        the next products.
 
         A product is where a region may better end: what its trips read whole, they read again and again.
         """
         yield allowed
-        place = self.facts.position
+        place, products = self.facts.position, self.facts.products
         here = place[seed.node]
-        before = max((i for i in self.facts.products if i <= here), default=-1)
-        after = min((i for i in self.facts.products if i > here), default=len(place))
-        lows = dict.fromkeys((-1, before, before + 1)) if before < here else dict.fromkeys((-1, before))
-        for low in lows:
-            for high in dict.fromkeys((len(place), after, after - 1)):
-                if low > 0 or high < len(place):
-                    yield lambda op, low=low, high=high: allowed(op) and low <= place[op] <= high  # type: ignore[misc]
+        last = bisect.bisect_right(products, here)
+        lows = [0, *(low for i in products[max(last - 1, 0) : last] for low in (i, i + 1) if low <= here)]
+        highs = [len(place), *(high for i in products[last : last + NEXT_PRODUCTS] for high in (i, i - 1))]
+        for low, high in itertools.product(dict.fromkeys(lows), dict.fromkeys(highs)):
+            if low > 0 or high < len(place):
+                yield _Between(low, high, place, allowed)
 
     def _trips(self, tree: LoopTree) -> Trips:
         return trips_of(tree, self.facts.flow)
@@ -130,6 +137,19 @@ class Candidates:
 def shares_work(region: Region) -> bool:
     """Whether a loop over the region keeps anything from one op to another."""
     return sum(not is_view(op) for op in region.ops) > 1
+
+
+@dataclass(frozen=True)
+class _Between:
+    """Whether an op that is ``allowed`` stands at ``low`` to ``high`` in the graph."""
+
+    low: int
+    high: int
+    place: Mapping[fx.Node, int]
+    allowed: Allowed
+
+    def __call__(self, op: fx.Node) -> bool:
+        return self.low <= self.place[op] <= self.high and self.allowed(op)
 
 
 def cuttable(facts: Facts, value: Value) -> list[int]:

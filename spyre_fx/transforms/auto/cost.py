@@ -36,6 +36,8 @@ class Cost:
     """Bytes to and from main memory, outer caches included."""
     working_set: int
     """Bytes that one trip, or one op, holds at once."""
+    held: int
+    """The same with whole operands and results."""
     total: float
     """All terms in bytes of traffic."""
 
@@ -44,8 +46,10 @@ class Cost:
 class Thrift:
     """How dear memory is, beyond what a target says."""
 
+    budget: int
+    """Bytes that operands, results and one trip of a tree of loops may take together."""
     limit: int
-    """Bytes of working set that one tree of loops may have; values of a quarter of that are large."""
+    """Bytes of working set that a tree may have; values of a quarter of that are large."""
     weight: float
     """What a byte of new memory costs, in bytes moved."""
 
@@ -67,8 +71,15 @@ class CostModel:
 
     def fits(self, cost: Cost) -> bool:
         """A scratchpad must hold what a trip makes; a cache spills. Thrift sets a limit of its own."""
-        limit = self.thrift.limit if self.thrift is not None else cost.working_set
-        return cost.working_set <= (limit if self.target.is_cache else min(limit, self.capacity))
+        if not self.target.is_cache and cost.working_set > self.capacity:
+            return False
+        thrift = self.thrift
+        return thrift is None or (cost.working_set <= thrift.limit and cost.held <= thrift.budget)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether it may take a smaller region to fit."""
+        return self.thrift is not None or not self.target.is_cache
 
     def untiled(self, ops: Iterable[fx.Node]) -> Cost:
         """Each op on its own, at its best for the scratchpad."""
@@ -84,7 +95,7 @@ class CostModel:
             fresh += sum(size for size in made if self.price(size))
             calls += 1
             largest = max(largest, sum(made))
-        return self._cost(moved, priced, fresh, calls, largest)
+        return self._cost(moved, priced, fresh, calls, largest, 0)
 
     def tiled(self, trips: Trips, tiles: Sequence[int]) -> Cost:
         """Loops with the given tiles; what a trip makes and cannot keep is written and read again."""
@@ -102,7 +113,7 @@ class CostModel:
             spilled = self._spilled(trips, tiles)
             moved += sum(byte_size for byte_size, _ in spilled)
             priced += sum(byte_size * price for byte_size, price in spilled)
-        return self._cost(moved, priced, trips.written + working_set, trips.calls(tiles), working_set)
+        return self._cost(moved, priced, trips.written + working_set, trips.calls(tiles), working_set, trips.taken)
 
     def _spilled(self, trips: Trips, tiles: Sequence[int]) -> list[tuple[int, float]]:
         """What trips make and read again after it has left the cache, with its price: tiles of which two do not fit."""
@@ -121,8 +132,9 @@ class CostModel:
             return 0.0
         return OUTER_CACHE_PRICE if self.target.is_cache and 2 * byte_size <= self.reach else 1.0
 
-    def _cost(self, moved: int, priced: float, fresh: int, calls: int, working_set: int) -> Cost:
-        return Cost(moved, working_set, priced + self.fresh_byte_cost * fresh + self.target.call_bytes * calls)
+    def _cost(self, moved: int, priced: float, fresh: int, calls: int, working_set: int, taken: int) -> Cost:
+        total = priced + self.fresh_byte_cost * fresh + self.target.call_bytes * calls
+        return Cost(moved, working_set, working_set + taken, total)
 
     def _op_reads(self, op: fx.Node) -> tuple[int, float]:
         """What an op reads, in bytes and priced."""

@@ -64,9 +64,9 @@ class Facts:
         return refined_together(self.ops, self.flow)
 
     @cached_property
-    def products(self) -> frozenset[int]:
-        """The positions of the matrix products among the ops."""
-        return frozenset(self.position[atom.op] for atom in self.refined.atoms if atom.combine == "matmul")
+    def products(self) -> list[int]:
+        """The positions of the matrix products among the ops, in order."""
+        return sorted({self.position[atom.op] for atom in self.refined.atoms if atom.combine == "matmul"})
 
     @cached_property
     def inner_extents(self) -> InnerExtents:

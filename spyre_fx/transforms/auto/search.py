@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from torch import fx
 
@@ -61,10 +61,11 @@ class Search:
     def _weighed(self, seed: Value) -> list[Weighed]:
         """The trees around ``seed`` that fit: in all ops that are free or, where none of those pays, in fewer."""
         found: list[Weighed] = []
+        seen: set[Hashable] = set()
         for allowed in self.candidates.scopes(seed, lambda op: op not in self.claimed):
-            trees = self.candidates.around(seed, allowed)
+            trees = self.candidates.around(seed, allowed, seen)
             found += [(tree, self.model.untiled(tree.trips.tree.ops)) for tree in trees if self.model.fits(tree.cost)]
-            if self.model.target.is_cache and any(_gain(*pair) > 0 for pair in found):
+            if not self.model.is_strict and any(_gain(*pair) > 0 for pair in found):
                 break
         return found
 

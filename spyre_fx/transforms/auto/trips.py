@@ -11,8 +11,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from torch import fx
+
 from spyre_fx.analysis.effects import is_view
-from spyre_fx.analysis.regions import Dataflow
+from spyre_fx.analysis.regions import Dataflow, producer
+from spyre_fx.transforms.auto.facts import value_bytes, values_of
 from spyre_fx.transforms.auto.pieces import Piece, pieces_of
 from spyre_fx.transforms.auto.tree import LoopTree
 
@@ -44,6 +47,12 @@ class Trips:
     def written(self) -> int:
         """Bytes of the results that leave the tree."""
         return sum(piece.byte_size for piece in self.pieces if piece.leaves)
+
+    @cached_property
+    def taken(self) -> int:
+        """Bytes of whole values that the graph has made for the tree, or that the tree makes for the graph."""
+        owners = dict.fromkeys(owner(piece.value.node) for piece in self.inputs)
+        return self.written + sum(value_bytes(value) for op in owners if op is not None for value in values_of(op))
 
     @cached_property
     def made(self) -> int:
@@ -99,6 +108,13 @@ class Trips:
                 times *= counts[loop]
             found.append((piece, times))
         return found
+
+
+def owner(node: fx.Node) -> fx.Node | None:
+    """The op whose memory a value lies in; None for an input, a parameter and views of them."""
+    while node.op == "call_function" and is_view(node):
+        node = producer(node.all_input_nodes[0])
+    return node if node.op == "call_function" else None
 
 
 def trips_of(tree: LoopTree, flow: Dataflow) -> Trips:
