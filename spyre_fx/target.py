@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from spyre_fx.errors.options import TARGET_VALUE
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 _CPUS = Path("/sys/devices/system/cpu")
+_CHOICES = {"bundle_format": ("seed", "1.0"), "dtype": ("float16", "dlfloat16")}
 _SUFFIXES = {"K": KIB, "M": MIB, "G": GIB}
 
 
@@ -36,7 +39,8 @@ class Target:
     lx_planning: bool = True
     """Place loop-internal values in LX where they fit; off, every value lives in HBM."""
     bundle_format: Literal["seed", "1.0"] = "seed"
-    arithmetic: Literal["ieee", "dlfloat16"] = "ieee"
+    dtype: Literal["float16", "dlfloat16"] = "float16"
+    """What a 16-bit number is: IEEE half, or the device's own format, so that its rounding shows."""
     is_cache: bool = False
     """Whether hardware manages the scratchpad: small values then stay there from op to op without a loop."""
     outer_cache_bytes: int = 0
@@ -47,6 +51,12 @@ class Target:
     """What a byte of newly allocated memory costs (page faults), in bytes moved."""
     packed_byte_cost: float = 0.0
     """What it costs a product to bring a byte of an operand into an order of its own, in bytes moved."""
+
+    def __post_init__(self) -> None:
+        for name, known in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in known:
+                raise TARGET_VALUE(name=name, value=value, known=" and ".join(map(repr, known)))
 
     @property
     def capacity_bytes(self) -> int:

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from spyre_fx.errors import OptionError
 from spyre_fx.target import MIB, Target
 
 
@@ -25,3 +26,12 @@ def test_a_target_is_a_value() -> None:
         Target().cores = 1  # type: ignore[misc]
     assert dataclasses.replace(Target(), cores=4).cores == 4
     assert hash(Target()) == hash(Target())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "known"),
+    [("bundle_format", "2.0", r"'seed' and '1\.0'"), ("dtype", "ieee", "'float16' and 'dlfloat16'")],
+)
+def test_unknown_choices_are_refused(name: str, value: str, known: str) -> None:
+    with pytest.raises(OptionError, match=rf"Target\({name}='{value}'\)\. Expected one of {known}"):
+        Target(**{name: value})  # type: ignore[arg-type]

@@ -115,13 +115,16 @@ class Bundle:
             check_unrolled(program, step.specs, target)
 
     def report(self) -> Tables:
-        """What the last run moved, per op and per loop, beside the least that it could.
+        """What the last run moved, per op and per loop, beside the least that it could, with why the host runs ops.
 
-        If there was none, one is made on zeros.
+        If there was no run, one is made on zeros.
         """
         from spyre_fx.simulator.report import report
 
-        return report(self._measured(), self.argument_bytes)
+        moved = report(self._measured(), self.argument_bytes)
+        steps = [step for step in self.lowered.steps if isinstance(step, HostStep)]
+        rows = [(host_name(step), name, why) for step in steps for name, why in step.reasons]
+        return Tables([*moved.parts, Table(rows, ("on the host", "op", "because"))]) if rows else moved
 
     def diff(self, other: Bundle) -> Tables:
         """The totals of ``report`` of two bundles side by side, this one first, with the ratio of the second to it."""

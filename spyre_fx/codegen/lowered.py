@@ -80,6 +80,8 @@ class HostStep:
     results: tuple[str | None, ...]
     origin: str = ""
     """The graph node and source line, for messages."""
+    reasons: tuple[tuple[str, str], ...] = ()
+    """Why the host runs it: names of ops (of a loop, those in it), each with what the device lacks it for."""
 
 
 Step = DeviceStep | HostStep

@@ -159,6 +159,7 @@ def _encode_step(step: Step, folders: Any) -> Json:
                         "kwargs": encode(step.kwargs, _encode_value),
                         "results": list(step.results),
                         "origin": step.origin,
+                        "reasons": [list(reason) for reason in step.reasons],
                     }
                 }
             except NotPlain as error:
@@ -176,6 +177,7 @@ def _decode_step(data: Json, kernels: Mapping[str, tuple[Spec, ...]]) -> Step:
                 kwargs=decode(step["kwargs"], _decode_value),
                 results=tuple(step["results"]),
                 origin=step["origin"],
+                reasons=tuple((str(name), str(why)) for name, why in step["reasons"]),
             )
     raise NotPlain(f"the step {data}")
 

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_fx.codegen.access import Access, Buffer
 from spyre_fx.codegen.builder import Builder, HostOnly
+from spyre_fx.codegen.host_reasons import Reasons, host_reasons
 from spyre_fx.codegen.kernels import Item, kernels
 from spyre_fx.codegen.known import Known
 from spyre_fx.codegen.layout import has_format
@@ -95,7 +96,7 @@ class Top:
         if mutates(node) and not self._lasts(node):
             return HostOnly((), torch.int64)
         target = gm.get_submodule(str(node.target)) if node.op == "call_module" else node.target
-        return self._call(node, target, node.meta["val"])
+        return self._call(node, target, node.meta["val"], host_reasons(gm, node))
 
     def _lasts(self, node: fx.Node) -> bool:
         """Whether what ``node`` writes into is the user's; else nobody may read it and the op is dropped.
@@ -114,7 +115,7 @@ class Top:
                 raise MUTATION(name=other.name, node=node)
         return lasts
 
-    def _call(self, node: fx.Node, target: Any, val: Any) -> Any:
+    def _call(self, node: fx.Node, target: Any, val: Any, reasons: Reasons) -> Any:
         reads: list[Buffer] = []
 
         def given(argument: fx.Node) -> Any:
@@ -129,7 +130,9 @@ class Top:
         names = tuple(self._names.get(id(value)) for value in values)
         writes = tuple(value.buffer for value in values if isinstance(value, Access))
         self.builder.node = node
-        call = HostCall(target, tuple(args), dict(kwargs), names, tuple(reads), writes, self.builder.origin)
+        call = HostCall(
+            target, tuple(args), dict(kwargs), names, tuple(reads), writes, self.builder.origin, reasons
+        )  # fmt: skip
         self.builder.block.append(call)
         return pytree.tree_unflatten(values, structure)
 
@@ -149,7 +152,7 @@ class Top:
         copies = self._is_copy(node)
         found = self._copies.get(node) if copies else self._names.get(id(value))
         if found is None and self._is_host_view(node):
-            made = self._call(node, node.target, node.meta["val"])
+            made = self._call(node, node.target, node.meta["val"], ((node.name, "a view of what the host has"),))
             found = self._names[id(made)]
             self._names[id(value)] = found
         if found is None and isinstance(value, Known):

@@ -54,6 +54,8 @@ class HostCall:
     reads: tuple[Buffer, ...]
     writes: tuple[Buffer, ...]
     origin: str = ""
+    reasons: tuple[tuple[str, str], ...] = ()
+    """Names of ops with what the device lacks them for."""
 
 
 Statement = Operation | LoopBlock | HostCall

@@ -135,7 +135,7 @@ def _steps(items: Sequence[Item], emitter: Emitter) -> list[Step]:
         match item:
             case HostCall():
                 flush()
-                steps.append(HostStep(item.target, item.args, item.kwargs, item.results, item.origin))
+                steps.append(HostStep(item.target, item.args, item.kwargs, item.results, item.origin, item.reasons))
             case Kernel() | KernelLoop():
                 run.append(item)
     flush()

@@ -68,6 +68,12 @@ COMMAND_INPUT = Template(
     "a .pt2 file made by torch.export.save, or a folder made by Bundle.save",
     "check the path; a graph is saved by torch.export.save(torch.export.export(model, args), path)",
 )
+TARGET_VALUE = Template(
+    OptionError,
+    "Target({name}={value!r})",
+    "one of {known}",
+    "pass one of these, or leave it out",
+)
 NO_EXAMPLES = Template(
     OptionError,
     "{path} holds no example inputs",

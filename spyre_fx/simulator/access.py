@@ -27,7 +27,7 @@ class Machine:
     @property
     def shadowed(self) -> bool:
         """Whether memory also keeps what float32 arithmetic would have stored."""
-        return self.target.arithmetic == "dlfloat16"
+        return self.target.dtype == "dlfloat16"
 
 
 @dataclass(frozen=True)

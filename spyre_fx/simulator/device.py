@@ -32,7 +32,7 @@ class Device:
         """Sum over all programs that were run."""
         self._hbm = Hbm(self.target)
         self._names = Names()
-        self._codec = Codec(self.target.arithmetic)
+        self._codec = Codec(self.target.dtype)
         self._runs = 0
 
     def allocate(self, address: int, size_bytes: int, name: str) -> None:

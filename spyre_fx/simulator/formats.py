@@ -35,13 +35,12 @@ _DLFLOAT16 = frozenset({"SEN169_FP16", "BOOL"})
 
 @dataclass(frozen=True)
 class Codec:
-    """How the numbers of each format are held in memory, under one kind of arithmetic.
+    """How the numbers of each format are held in memory.
 
-    Under ``"ieee"`` the 16-bit format is IEEE half; under ``"dlfloat16"`` it is the device's own, computed in float32
-    and rounded when it is stored.
+    The 16-bit format is IEEE half, or the device's own, which is computed in float32 and rounded when it is stored.
     """
 
-    arithmetic: Literal["ieee", "dlfloat16"] = "ieee"
+    dtype: Literal["float16", "dlfloat16"] = "float16"
 
     def decode(self, raw: torch.Tensor, data_format: str) -> torch.Tensor:
         """Numbers of bytes: ``[..., n]`` uint8 to ``[..., n / word]``."""
@@ -59,11 +58,11 @@ class Codec:
         return stored.view(torch.uint8).reshape(*values.shape[:-1], -1)
 
     def _is_dlfloat16(self, data_format: str) -> bool:
-        return self.arithmetic == "dlfloat16" and data_format in _DLFLOAT16
+        return self.dtype == "dlfloat16" and data_format in _DLFLOAT16
 
 
 def stored_dtype(data_format: str) -> torch.dtype:
-    """The host dtype with the bits of ``data_format`` under IEEE arithmetic."""
+    """The host dtype with the bits of ``data_format`` where the 16-bit format is IEEE half."""
     return _STORED[data_format]
 
 

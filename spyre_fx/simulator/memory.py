@@ -119,7 +119,7 @@ class Hbm:
         number, start = low // segment, low % segment
         if low < 0 or number >= self._target.hbm_segments or start + high - low > segment:
             raise OUT_OF_BOUNDS(where=f"allocation of {name!r}", memory="HBM", low=low, high=high)
-        shadowed = self._target.arithmetic == "dlfloat16"
+        shadowed = self._target.dtype == "dlfloat16"
         sticks = self._segments.setdefault(number, Sticks(0, self._target.stick_bytes, shadowed=shadowed))
         sticks.grow(-(-(start + high - low) // self._target.stick_bytes))
         position = bisect.bisect_right(self._starts, low)
@@ -159,7 +159,7 @@ class Lx:
     def __init__(self, target: Target, used: int) -> None:
         self.sticks_per_core = -(-used // target.stick_bytes)
         count = target.cores * self.sticks_per_core
-        self.sticks = Sticks(count, target.stick_bytes, shadowed=target.arithmetic == "dlfloat16")
+        self.sticks = Sticks(count, target.stick_bytes, shadowed=target.dtype == "dlfloat16")
 
     def kill(self, low: int, high: int) -> None:
         """End the life of the sticks from ``low`` up to ``high`` of every core's scratchpad."""

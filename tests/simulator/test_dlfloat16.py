@@ -49,6 +49,25 @@ def test_rounds_to_the_nearest_and_ties_to_even(number: float) -> None:
                 assert distance < other or (distance == other and code % 2 == 0)
 
 
+def rounded_by_bits(bits: int) -> int:
+    """The code for the bits of a positive float32, by whole numbers alone: an oracle apart from the code under test."""
+    exponent, mantissa = (bits >> 23) - 127, (bits & 0x7FFFFF) | 0x800000
+    kept, rest = divmod(mantissa, 1 << 14)
+    kept += rest > 1 << 13 or (rest == 1 << 13 and kept % 2 == 1)
+    if kept == 1 << 10:
+        kept, exponent = 1 << 9, exponent + 1
+    code = (exponent + 31) << 9 | kept - (1 << 9)
+    return 0 if exponent < -31 else min(code, 0x7FFE)
+
+
+def test_every_tie_and_its_neighbours_round_as_whole_numbers_say() -> None:
+    codes = torch.arange(-(1 << 9), 0x7FFF + (1 << 9), dtype=torch.int32) + (96 << 9)
+    bits = torch.cat([(codes << 14) + step for step in (-1, 0, 1, (1 << 13) - 1, 1 << 13, (1 << 13) + 1)])
+    found = dlfloat16.encode(bits.view(torch.float32))
+    assert found.tolist() == [rounded_by_bits(one) for one in bits.tolist()]
+    assert torch.equal(dlfloat16.encode(-bits.view(torch.float32)), found | -(1 << 15))
+
+
 @pytest.mark.parametrize(
     ("number", "expected"),
     [
@@ -70,7 +89,7 @@ def test_not_a_number_stays_so() -> None:
 def test_the_device_rounds_after_each_op_and_reports_the_error() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(16, 128).half(), torch.randn(128, 64).half()
-    bench = Bench(Target(arithmetic="dlfloat16"))
+    bench = Bench(Target(dtype="dlfloat16"))
     a, b = bench.tensor("x", x), bench.tensor("y", y)
     e, out = bench.buffer("e", (16, 128)), bench.buffer("out", (16, 64))
     counters = bench.run(
@@ -94,7 +113,7 @@ def test_the_device_rounds_after_each_op_and_reports_the_error() -> None:
 
 def test_large_values_that_half_precision_lacks() -> None:
     x = torch.full((8, 64), 1e4).half()
-    bench = Bench(Target(arithmetic="dlfloat16"))
+    bench = Bench(Target(dtype="dlfloat16"))
     a, square = bench.tensor("x", x), bench.buffer("square", (8, 64))
     space = {C0: (8, 1), C1: (64, 1)}
     bench.run(

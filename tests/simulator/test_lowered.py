@@ -55,7 +55,7 @@ def test_error_at_most_twice_that_of_eager(target: Target) -> None:
 
 
 def test_dlfloat16_is_coarser_and_says_so() -> None:
-    bundle = lower(tiled(), Target(arithmetic="dlfloat16"))
+    bundle = lower(tiled(), Target(dtype="dlfloat16"))
     bundle.run(*arguments())
     assert bundle.counters is not None
     assert 1e-4 < bundle.counters.error < 0.1

@@ -1,0 +1,92 @@
+"""Why the host runs an op or a loop: the ops that the device lacks, each with what it lacks it for."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from spyre_fx.codegen.builder import FLOATS, Builder, HostOnly
+from spyre_fx.codegen.decompose import device_rule
+from spyre_fx.codegen.layout import has_format
+from spyre_fx.codegen.walk import mutates
+from spyre_fx.errors import SpyreFxError
+from spyre_fx.transforms.loop_structure import LoopStructure
+
+Reasons = tuple[tuple[str, str], ...]
+"""Names of ops, outermost loop first, each with what the device lacks it for."""
+
+_DEVICE_TYPES = (*FLOATS, torch.bool)
+
+
+def host_reasons(gm: GraphModule, node: fx.Node) -> Reasons:
+    """Why the host runs ``node``: of a loop, each op in it that the device lacks."""
+    if node.op != "call_module":
+        return ((node.name, _lacking(node) or "the device lacks what it reads"),)
+    loop = gm.get_submodule(str(node.target))
+    assert isinstance(loop, LoopStructure)
+    found = tuple(dict.fromkeys(_in_loop(loop, f"{loop.title}.")))
+    return found or ((node.name, "it reads or gives what the device has no form of"),)
+
+
+def _in_loop(loop: LoopStructure, place: str) -> Iterator[tuple[str, str]]:
+    for phase in loop.phases:
+        body = loop.body(phase)
+        known: set[fx.Node] = set()
+        for node in body.graph.nodes:
+            if node.op == "call_module":
+                inner = body.get_submodule(str(node.target))
+                if isinstance(inner, LoopStructure):
+                    yield from _in_loop(inner, f"{place}{inner.title}.")
+            elif node.op == "call_function" and node.target is not operator.getitem:
+                if set(node.all_input_nodes) <= known and isinstance(node.meta.get("val"), torch.Tensor):
+                    known.add(node)  # computed before the run
+                    continue
+                reason = _lacking(node)
+                if reason is not None:
+                    yield f"{place}{node.name}", reason
+
+
+def _lacking(node: fx.Node) -> str | None:
+    """What the device lacks ``node`` for, or None if it has the op."""
+    values = [argument.meta.get("val") for argument in node.all_input_nodes]
+    tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    foreign = sorted({str(leaf.dtype) for leaf in tensors if leaf.dtype not in _DEVICE_TYPES})
+    op = str(node.target)
+    if mutates(node):
+        return f"{op} writes into its operand"
+    rule = device_rule(node.target)
+    if rule is None:
+        return f"the device lacks {op}"
+    if not foreign and any(leaf.numel() == 0 for leaf in tensors):
+        return "it reads an empty tensor"
+    builder = Builder()
+    builder.node = node
+    given = fx.node.map_arg((node.args, node.kwargs), lambda argument: _stand_in(builder, argument))
+    try:
+        if (
+            any(isinstance(leaf, HostOnly) for leaf in pytree.tree_leaves(given))
+            or rule(builder, *given[0], **given[1]) is None
+        ):
+            return f"the device lacks {op} " + (f"for {', '.join(foreign)}" if foreign else "in this form")
+    except SpyreFxError as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def _stand_in(builder: Builder, node: fx.Node) -> Any:
+    """A value of the type that ``node`` gives, in place of its own."""
+
+    def made(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if not has_format(leaf.dtype) or not leaf.numel():
+            return HostOnly(tuple(leaf.shape), leaf.dtype)
+        return builder.buffer(node.name, tuple(leaf.shape), leaf.dtype).whole()
+
+    return pytree.tree_map(made, node.meta.get("val"))

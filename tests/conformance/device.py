@@ -1,0 +1,319 @@
+"""Lower what tiles, in every form of a bundle, and execute it on the simulated device.
+
+    python -m tests.conformance.device [--dtypes float16 float32] [--ops softmax ...] [--samples 2] [--part 0/4]
+    python -m tests.conformance.device --tests tests/end_to_end tests/codegen/test_lower.py
+
+The first line takes the samples of torch's operator database that tile (see ``opinfo``), the second every graph that
+the named tests tile, with random inputs. Each is lowered in both bundle formats, looped and unrolled, verified,
+executed, saved, loaded and executed again. All forms must give the same bits, and these must keep the numerics rule:
+an error against float64 of at most twice that of the untiled graph, plus a unit in the last place at the largest
+magnitude.
+
+A verdict is *same* (with a loop on the device), *hosted* (right, but the device lacks an op, so the host runs the
+loop), *refused* (by an error of the library that names the reason), *wrong* or *crash*; a refusal by the simulated
+device is a crash. *bit-equal* counts those among the same that give the very bits of the untiled graph.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from tabulate import tabulate
+from torch import fx
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils import _pytree as pytree
+
+import spyre_fx
+from spyre_fx.codegen.lowered import DeviceStep
+from spyre_fx.codegen.specs import LoopSpec
+from tests.conformance.opinfo import COUNTS, UNDEFINED, clones, samples, traced
+
+VERDICTS = ("same", "bit-equal", "hosted", "refused", "wrong", "crash", "not run")
+FORMS = [(bundle_format, unroll) for bundle_format in ("seed", "1.0") for unroll in (False, True)]
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+
+
+@dataclass
+class Tally:
+    """Verdicts, with what was wrong and why others were refused."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    refusals: Counter[str] = field(default_factory=Counter)
+    seen: set[Any] = field(default_factory=set)
+    """What was checked, so that no graph comes twice."""
+
+    def add(self, name: str, gm: fx.GraphModule, tiled: fx.GraphModule, tensors: list[torch.Tensor]) -> None:
+        key = (tiled_text(tiled), tuple((x.shape, x.stride(), x.dtype) for x in tensors))
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        verdict, text = check(gm, tiled, tensors)
+        self.counts[verdict] += 1
+        if verdict == "bit-equal":
+            self.counts["same"] += 1
+        elif verdict == "refused":
+            self.refusals[re.sub(r"'[^']*'|%\w+|\d+|\[[^\]]*\]", "_", text)[:140]] += 1
+        elif verdict in ("wrong", "crash"):
+            self.problems.append(f"{verdict}: {name}: {text}")
+            print(self.problems[-1], flush=True)
+
+
+def tiled_text(tiled: fx.GraphModule) -> str:
+    """The code of a graph and of its loops' bodies, with where they cut."""
+    loops = [module for module in tiled.modules() if isinstance(module, spyre_fx.CountedLoop)]
+    cuts = [(loop.count, loop.phases, loop.arguments, loop.results) for loop in loops]
+    codes = [module.code for module in tiled.modules() if isinstance(module, fx.GraphModule)]
+    return "".join([*codes, str(cuts)])
+
+
+def check(gm: fx.GraphModule, tiled: fx.GraphModule, tensors: list[torch.Tensor]) -> tuple[str, str]:
+    """One verdict on a tiled graph, and what it was based on."""
+    try:
+        eager = gm(*clones(tensors))
+    except Exception as error:  # random inputs may be out of an op's domain
+        return "not run", type(error).__name__
+    results: list[Any] = []
+    hosted = False
+    try:
+        for bundle_format, unroll in FORMS:
+            form = f"{bundle_format}, {'unrolled' if unroll else 'looped'}"
+            bundle = spyre_fx.lower(tiled, spyre_fx.Target(bundle_format=bundle_format), unroll=unroll)  # type: ignore[arg-type]
+            results.append((form, bundle.run(*clones(tensors))))
+            hosted = hosted or (not unroll and not has_loop(bundle, tiled))
+            if hosted:
+                break
+            bundle.verify()
+            if bundle.counters is None or bundle.counters.lx_high_water > bundle.lowered.target.usable_lx_bytes:
+                return "wrong", f"{form}: LX beyond its capacity"
+            with tempfile.TemporaryDirectory() as folder:
+                loaded = spyre_fx.Bundle.load(bundle.save(folder))
+                results.append((f"{form}, loaded", loaded.run(*clones(tensors))))
+    except spyre_fx.InternalError as error:
+        return "crash", str(error).splitlines()[0]
+    except (spyre_fx.LoweringError, spyre_fx.SpecError, spyre_fx.CaptureError) as error:
+        if results:
+            return "crash", f"after {results[-1][0]}: {type(error).__name__}: {str(error)[:300]}"
+        return "refused", str(error).splitlines()[0]
+    except Exception as error:
+        return "crash", f"{type(error).__name__}: {str(error)[:300]}"
+    for form, result in results[1:]:
+        if not all(map(same_bits, pytree.tree_leaves(results[0][1]), pytree.tree_leaves(result))):
+            return "wrong", f"{form} gives other bits than {results[0][0]}"
+    problem = breach(results[0][1], eager, partial(exact_values, gm, tensors))
+    if problem is not None:
+        return "wrong", problem
+    if hosted:
+        return "hosted", ""
+    leaves = zip(pytree.tree_leaves(results[0][1]), pytree.tree_leaves(eager), strict=True)
+    return ("bit-equal" if all(same_bits(one, other) for one, other in leaves) else "same"), ""
+
+
+def has_loop(bundle: spyre_fx.Bundle, tiled: fx.GraphModule) -> bool:
+    """Whether a loop runs on the device; one of a single trip is not printed as such."""
+    steps = [step for step in bundle.lowered.steps if isinstance(step, DeviceStep)]
+    if any(isinstance(spec, LoopSpec) for step in steps for spec in step.specs):
+        return True
+    loops = [module for module in tiled.modules() if isinstance(module, spyre_fx.CountedLoop)]
+    return bool(steps) and all(phase.trips == 1 for loop in loops for phase in loop.phases)
+
+
+def same_bits(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor):
+        return bool(one == other)
+    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(plain(one), plain(other))
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.nan_to_num(nan=7.0) if tensor.is_floating_point() else tensor
+
+
+def breach(result: Any, eager: Any, exact: Any) -> str | None:
+    """How a result breaks the numerics rule, or None."""
+    found, tree = pytree.tree_flatten(result)
+    wanted, other = pytree.tree_flatten(eager)
+    if tree != other:
+        return "structure"
+    best = None
+    for position, (one, want) in enumerate(zip(found, wanted, strict=True)):
+        if same_bits(one, want) and (not isinstance(one, torch.Tensor) or one.stride() == want.stride()):
+            continue
+        if not isinstance(one, torch.Tensor):
+            return f"{one!r} instead of {want!r}"
+        if (one.shape, one.dtype) != (want.shape, want.dtype):
+            return f"{list(one.shape)} {one.dtype} instead of {list(want.shape)} {want.dtype}"
+        if one.numel() and one.stride() != want.stride():
+            return f"strides {one.stride()} instead of {want.stride()}"
+        if not one.is_floating_point():
+            return f"{int((one != want).sum())} of {one.numel()} values of {one.dtype} differ"
+        finite = want.isfinite()
+        if not torch.equal(finite, one.isfinite()) or not same_bits(one[~finite], want[~finite]):
+            return "values that are not finite differ"
+        best = pytree.tree_leaves(exact()) if best is None else best
+        true = best[position].double()
+        good = finite & true.isfinite()
+        largest = true[good].abs().max().to(one.dtype)
+        ulp = float(torch.nextafter(largest, torch.tensor(math.inf, dtype=one.dtype)) - largest)
+        error = float((one.double() - true)[good].abs().max())
+        # Nothing is known more exactly than a result in float64.
+        ulp *= 4 if one.dtype == torch.float64 else 1
+        allowed = 2 * float((want.double() - true)[good].abs().max()) + ulp
+        if error > allowed:
+            return f"an error of {error:.3g} where {allowed:.3g} is allowed ({one.dtype} {list(one.shape)})"
+    return None
+
+
+def exact_values(gm: fx.GraphModule, tensors: list[torch.Tensor]) -> Any:
+    """What the graph gives if every floating-point value is float64."""
+    return Double(gm).run(*(widened(x) for x in clones(tensors)))
+
+
+def widened(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.double() if leaf.is_floating_point() else leaf
+    return torch.float64 if isinstance(leaf, torch.dtype) and leaf in FLOATS else leaf
+
+
+class Double(fx.Interpreter):
+    """Runs a graph in float64; what it says about other floating-point types is not heeded."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        return pytree.tree_map(widened, super().run_node(n))
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target in (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default):
+            args = (*args[:2], False)  # no conversion on the way: its input is float64
+        return super().call_function(target, pytree.tree_map(widened, args), pytree.tree_map(widened, kwargs))
+
+
+def check_op(op: Any, dtype: torch.dtype, limit: int, tally: Tally) -> None:
+    """Every tiling of the first samples of one op."""
+    torch.manual_seed(0)
+    full_name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
+    for sample in samples(op, dtype, limit):
+        found = traced(op, sample)
+        if found is None:
+            continue
+        gm, tensors = found
+        ops = [node.name for node in gm.graph.nodes if node.op == "call_function"]
+        for port, tensor in zip(gm.graph.find_nodes(op="placeholder"), tensors, strict=True):
+            for dim, size in enumerate(tensor.shape):
+                for count in (count for count in COUNTS if count <= size and ops and port.users):
+                    try:
+                        tiled = spyre_fx.tile(gm, [(ops, count, {port.name: dim})])
+                    except spyre_fx.SpyreFxError:
+                        continue
+                    name = f"{full_name} {dtype} {[list(x.shape) for x in tensors]} {port.name}:{dim} by {count}"
+                    tally.add(name, gm, tiled, tensors)
+
+
+class Recorder:
+    """A pytest plugin that checks every graph which a test tiles."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+        self.found: list[tuple[fx.GraphModule, fx.GraphModule]] = []
+        self.busy = False
+        self.tile = spyre_fx.tile
+
+    def __call__(self, gm: Any, *args: Any, **kwargs: Any) -> Any:
+        tiled = self.tile(gm, *args, **kwargs)
+        if isinstance(gm, fx.GraphModule) and not self.busy:
+            self.found.append((gm, tiled))
+        return tiled
+
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        self.busy = True
+        for number, (gm, tiled) in enumerate(self.found):
+            tensors = inputs_of(gm)
+            if tensors is not None and any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules()):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    self.tally.add(f"{item.nodeid} graph {number}", gm, tiled, tensors)
+        self.found.clear()
+        self.busy = False
+
+
+def inputs_of(gm: fx.GraphModule) -> list[torch.Tensor] | None:
+    """Random inputs for a graph, or None where it takes more than tensors of fixed size."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = []
+    for node in gm.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or not all(
+            isinstance(size, int) for size in (*value.shape, *value.stride())
+        ):
+            return None
+        numbers = torch.randn(value.shape, generator=generator)
+        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+        if 0 in value.stride():
+            return None
+        tensors.append(made.copy_(numbers if value.is_floating_point() else numbers > 0))
+    return tensors
+
+
+def check_tests(paths: list[str], tally: Tally) -> None:
+    """Every graph that the tests under ``paths`` tile."""
+    recorder = Recorder(tally)
+    modules = [module for name, module in sys.modules.items() if name.startswith("spyre_fx") and name != __name__]
+    for module in modules:
+        if getattr(module, "tile", None) is recorder.tile:
+            module.tile = recorder  # type: ignore[attr-defined]
+    pytest.main(["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-W", "ignore", *paths], plugins=[recorder])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtypes", nargs="*", default=["float16", "float32"])
+    parser.add_argument("--ops", nargs="*")
+    parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--part", default="0/1", help="i/n: only every n-th op, from the i-th")
+    parser.add_argument("--first", type=int, default=0, help="begin with this op of the part")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="begin no op after this time; say where it ends"
+    )
+    parser.add_argument("--tests", nargs="+", help="check the graphs of these tests instead")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)  # the tensors are tiny
+    start = time.monotonic()
+    tallies: dict[str, Tally] = {}
+    if options.tests:
+        tallies["tests"] = Tally()
+        check_tests(options.tests, tallies["tests"])
+    else:
+        part, parts = (int(number) for number in options.part.split("/"))
+        for name in options.dtypes:
+            tally = tallies.setdefault(name, Tally())
+            dtype = getattr(torch, name)
+            for number, op in enumerate(op_db[part::parts]):
+                if number < options.first:
+                    continue
+                if time.monotonic() - start > options.seconds:
+                    print(f"go on with --first {number} (of {len(op_db[part::parts])})")
+                    break
+                wanted = op.name not in UNDEFINED and (not options.ops or op.name in options.ops)
+                if wanted and dtype in op.supported_dtypes("cpu"):
+                    check_op(op, dtype, options.samples, tally)
+    for tally in tallies.values():
+        for text, count in tally.refusals.most_common():
+            print(f"refused {count}: {text}")
+    rows = [[name, *(tally.counts[verdict] for verdict in VERDICTS)] for name, tally in tallies.items()]
+    print(tabulate(rows, ["graphs", *VERDICTS], tablefmt="github"))
+    return int(any(tally.problems for tally in tallies.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
