@@ -1,12 +1,14 @@
 """Pick or place one element per row, where the row is cut into tiles: by comparing the place with a sliced ``arange``.
 
-    y = gather(x, 1, i)     ->     hit = arange(n) == i;  y = sum(where(hit, x, 0), 1)
+    y = gather(x, 1, i)     ->     i = gather(arange(n), 1, i);  hit = arange(n) == i;  y = sum(where(hit, x, 0), 1)
 
-An index out of bounds, at which eager raises, hits nothing.
+The first of these leaves an index as it is and raises, as eager does, where it is out of bounds: it would hit nothing.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,12 +24,27 @@ _NONE, _MEAN = 0, 1
 """The values of ``reduction``, as in torch's ``_reduction.py``; 2 is the sum."""
 
 
+def _places(emit: Emitter, shape: Sequence[int], index: fx.Node) -> fx.Node:
+    """The number of each element of the one dim of ``shape`` that is longer than 1."""
+    dtype, device = index.meta["val"].dtype, index.meta["val"].device
+    places = emit(aten.arange.start_step, 0, math.prod(shape), dtype=dtype, device=device)
+    return emit(aten.view.default, places, list(shape))
+
+
 def _hits(emit: Emitter, size: int, rank: int, dim: int, index: fx.Node) -> fx.Node:
     """Where dim ``dim`` of ``rank`` dims is at ``index``, which has size 1 there."""
-    dtype, device = index.meta["val"].dtype, index.meta["val"].device
-    places = emit(aten.arange.start_step, 0, size, dtype=dtype, device=device)
-    shape = [size if d == dim else 1 for d in range(rank)]
-    return emit(aten.eq.Tensor, emit(aten.view.default, places, shape), index)
+    places = _places(emit, [size if d == dim else 1 for d in range(rank)], index)
+    return emit(aten.eq.Tensor, places, index)
+
+
+def _hits_within_bounds(emit: Emitter, x: fx.Node, dim: int, index: fx.Node) -> fx.Node:
+    """``_hits`` of an index into ``x``, with the check of ``gather``: negative places are out of bounds as well."""
+    shape = x.meta["val"].shape
+    size, rank = shape[dim], len(shape)
+    places = _places(emit, [size if d == dim else 1 for d in range(rank)], index)
+    rows = [size if d == dim else rows for d, rows in enumerate(index.meta["val"].shape)]
+    checked = emit(aten.gather.default, emit(aten.expand.default, places, rows), dim, index)
+    return _hits(emit, size, rank, dim, checked)
 
 
 def _selected(emit: Emitter, x: fx.Node, hits: fx.Node, dim: int, keepdim: bool) -> fx.Node:
@@ -42,18 +59,16 @@ def _selected(emit: Emitter, x: fx.Node, hits: fx.Node, dim: int, keepdim: bool)
 @rewrites("gather")
 def _gather(emit: Emitter, call: OpCall) -> list[fx.Node]:
     x, index = call.argument("self"), call.argument("index")
-    shape = x.meta["val"].shape
-    dim = normal_dim(call.argument("dim"), len(shape))
-    hits = _hits(emit, shape[dim], len(shape), dim, index)
+    dim = normal_dim(call.argument("dim"), x.meta["val"].dim())
+    hits = _hits_within_bounds(emit, x, dim, index)
     return emit.rounded(_selected(emit, x, hits, dim, True))
 
 
 @rewrites("scatter")
 def _scatter(emit: Emitter, call: OpCall) -> list[fx.Node]:
     x, index = call.argument("self"), call.argument("index")
-    shape = x.meta["val"].shape
-    dim = normal_dim(call.argument("dim"), len(shape))
-    hits = _hits(emit, shape[dim], len(shape), dim, index)
+    dim = normal_dim(call.argument("dim"), x.meta["val"].dim())
+    hits = _hits_within_bounds(emit, x, dim, index)
     source = call.argument("src", call.argument("value"))
     if isinstance(source, fx.Node):
         return emit.rounded(emit(aten.where.self, hits, source, x))
@@ -108,8 +123,15 @@ class _Classes:
         self.dim = min(len(self.shape) - 1, 1)
         target = call.argument("target")
         self.valid = emit(aten.ne.Scalar, target, call.argument("ignore_index"))
-        index = emit(aten.unsqueeze.default, target, self.dim)
+        index = emit(aten.unsqueeze.default, self._within_bounds(target), self.dim)
         self.hits = _hits(emit, self.shape[self.dim], len(self.shape), self.dim, index)
+
+    def _within_bounds(self, target: fx.Node) -> fx.Node:
+        """The target with 0 where it is ignored; ``embedding`` raises where it is no class, as the loss does."""
+        emit = self.emit
+        target = emit.cast(emit(aten.where.ScalarOther, self.valid, target, 0), torch.int64)
+        places = _places(emit, [self.shape[self.dim], 1], target)
+        return emit(aten.squeeze.dim, emit(aten.embedding.default, places, target), -1)
 
     def along_classes(self, weight: fx.Node) -> fx.Node:
         shape = [size if d == self.dim else 1 for d, size in enumerate(self.shape)]

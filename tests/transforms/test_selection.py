@@ -105,3 +105,40 @@ def test_an_index_of_several_places_is_not_searched() -> None:
     gm = traced(lambda x, i: x.gather(1, i), X, index)
     with pytest.raises(spyre_fx.TilingError, match="cannot be cut"):
         tile(gm, [(ops_of(gm), 2, {"x_1": 1})])
+
+
+def loss_gradient(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    return aten.nll_loss_backward(x.new_ones([]), x, t, None, 2, -100, x.new_ones([])) * 2
+
+
+@pytest.mark.parametrize("levels", NESTS[:3])
+@pytest.mark.parametrize("case", ["none", "both results", "gather", "scatter", "gradient"])
+def test_an_index_out_of_bounds_raises_as_in_eager(case: str, levels: list[tuple[int, int]]) -> None:
+    fn = {
+        **LOSSES,
+        "gather": lambda x, t: x.gather(1, t.unsqueeze(1)),
+        "scatter": lambda x, t: x.scatter(1, t.unsqueeze(1), -1.0),
+        "gradient": loss_gradient,
+    }[case]
+    gm = traced(fn, X, TARGET.clamp(min=0))
+    name = "nll_loss_backward" if case == "gradient" else "x_1"
+    group = [node for node in ops_of(gm) if "new_ones" not in node]
+    tiled = check_tiled(gm, [(group, [(count, {name: dim}) for count, dim in levels])], X, TARGET.clamp(min=0))
+    target = TARGET.clamp(min=0)
+    for bad in (10, -1, 2**40):
+        target[4] = bad
+        with pytest.raises((IndexError, RuntimeError), match="out of") as eager:
+            gm(X, target)
+        with pytest.raises(eager.type, match="out of"):
+            tiled(X, target)
+
+
+def test_a_class_of_a_place_out_of_bounds() -> None:
+    x = torch.randn(2, 10, 3, 1)
+    target = torch.tensor([[[1], [9], [200]], [[0], [0], [5]]])
+    gm = traced(lambda x, t: aten.nll_loss2d_forward(x, t, None, 1, 200), x, target)
+    tiled = check_tiled(gm, [(ops_of(gm), 3, {"x_1": 1})], x, target)
+    target[0, 0, 0] = 10
+    for module in (gm, tiled):
+        with pytest.raises(IndexError, match="out of"):
+            module(x, target)
