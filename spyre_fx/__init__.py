@@ -32,6 +32,7 @@ from spyre_fx.target import Target
 from spyre_fx.transforms.auto import auto_groups
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.explain import explain
+from spyre_fx.transforms.fix_sizes import fix_sizes
 from spyre_fx.transforms.groups import LoopGroup
 from spyre_fx.transforms.hints import hints_to_coarse_tile_groups
 from spyre_fx.transforms.summary import summary
@@ -74,6 +75,7 @@ __all__ = [
     "declare_tensor_dim",
     "draw",
     "explain",
+    "fix_sizes",
     "groups",
     "hints_to_coarse_tile_groups",
     "iteration_space",

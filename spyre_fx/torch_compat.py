@@ -12,7 +12,7 @@ import logging
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -60,8 +60,11 @@ __all__ = [
     "program_calling_convention",
     "proxy_tracer",
     "quiet",
+    "size_at",
+    "size_symbol",
     "storage_key",
     "traced_inputs",
+    "upper_bound",
     "without_modes",
 ]
 
@@ -289,3 +292,23 @@ def is_symbolically_traced() -> bool:
     while frame.f_back is not None and frame.f_code is not fx.Tracer.trace.__code__:
         frame = frame.f_back
     return frame.f_code is fx.Tracer.trace.__code__
+
+
+def size_symbol(size: torch.SymInt) -> str | None:
+    """The name of the symbol that a size is, or None for a size computed from symbols."""
+    expression = size.node.expr
+    return str(expression) if expression.is_Symbol else None
+
+
+def size_at(size: Any, values: Mapping[str, int]) -> int:
+    """A size, given the values of all symbols by name."""
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    expression = size.node.expr
+    return int(expression.subs({symbol: values[str(symbol)] for symbol in expression.free_symbols}))
+
+
+def upper_bound(size: torch.SymInt) -> int | None:
+    """The largest value of a symbol, where the tracer was given one."""
+    ranges = size.node.shape_env.var_to_range.get(size.node.expr)
+    return int(ranges.upper) if ranges is not None and ranges.upper.is_Integer else None

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import lcm
 from typing import Any
 
 from spyre_fx.codegen.layout import core_offsets
@@ -94,7 +95,9 @@ class _Builder:
     def _loop(self, spec: LoopSpec, loops: Loops) -> None:
         count, step, parameter = trip_count(spec)
         if parameter is not None:
-            self.parameters.setdefault(parameter.name, parameter)
+            known = self.parameters.setdefault(parameter.name, parameter)
+            multiple = lcm(known.granularity or 1, step)
+            self.parameters[parameter.name] = replace(known, granularity=multiple)
         variable = f"i_{self.loops}"
         self.loops += 1
         body = self.body(spec.body, (*loops, (variable, step)))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spyre_fx.codegen.bundle_files import read_bundle, write_bundle
-from spyre_fx.codegen.bundle_run import run_lowered, zero_inputs
+from spyre_fx.codegen.bundle_run import launch_sizes, run_lowered, zero_inputs
 from spyre_fx.codegen.listing import host_name, list_lowered
 from spyre_fx.codegen.lowered import DeviceStep, HostStep, Lowered
 from spyre_fx.codegen.memory_map import argument_ranges
@@ -49,6 +51,8 @@ class Bundle:
     """One per ``DeviceStep``, in order."""
     counters: Counters | None = field(default=None, init=False)
     """What the last run moved; None before the first."""
+    sizes: dict[str, int] = field(default_factory=dict, init=False)
+    """The sizes that were known at the last launch only, by name."""
 
     @property
     def specs(self) -> tuple[Spec, ...]:
@@ -99,10 +103,13 @@ class Bundle:
         device = Device(self.lowered.target)
         result = run_lowered(self.lowered, self.programs, args, kwargs, device)
         self.counters = device.counters
+        self.sizes = launch_sizes(self.lowered, args, kwargs)
         return result
 
     def verify(self) -> None:
         """Check specs and programs, and that each program does trip by trip what its specs say when they are unrolled.
+
+        Loops whose count is known at launch make the most trips that they can.
 
         Raises:
             SpecError, LoweringError: naming the first spot that differs.
@@ -136,8 +143,17 @@ class Bundle:
 
     @property
     def argument_bytes(self) -> int:
-        """Bytes of all inputs, constants and outputs on the device, padding included: each is moved once at least."""
-        return sum(one.layout.size_bytes for one in self.lowered.arguments if one.role != "internal")
+        """Bytes of all inputs, constants and outputs on the device, padding included: each is moved once at least.
+
+        Sizes that are known at launch only are those of the last run, or the largest.
+        """
+        sizes = {size.name: self.sizes.get(size.name, size.largest) for size in self.lowered.sizes}
+        total = Fraction(0)
+        for one in self.lowered.arguments:
+            moved = self.lowered.shape_at(one.name, one.shape, sizes)
+            if one.role != "internal":
+                total += Fraction(one.layout.size_bytes * math.prod(moved), math.prod(one.shape))
+        return int(total)
 
     def __repr__(self) -> str:
         programs = [statement for program in self.programs for _, statement in statements(program.body)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from spyre_fx.codegen.lowered import Argument, DeviceStep, HostStep, Lowered, Va
 from spyre_fx.codegen.memory_map import buffers_of
 from spyre_fx.codegen.program import Program
 from spyre_fx.codegen.symbolic import size_sources
-from spyre_fx.errors.spec import BAD_INPUT, UNKNOWN_VALUE
+from spyre_fx.errors.spec import BAD_INPUT, BAD_SIZE, UNKNOWN_VALUE
 
 if TYPE_CHECKING:
     from spyre_fx.simulator import Device
@@ -28,7 +28,7 @@ def run_lowered(
         SpecError: for arguments of another structure, shape or dtype than the graph takes.
         DeviceError: for an access that the device refuses.
     """
-    run = _Run(lowered, device)
+    run = _Run(lowered, device, launch_sizes(lowered, args, kwargs))
     run.prepare(_flat_inputs(lowered, args, kwargs))
     remaining = iter(programs)
     for step in lowered.steps:
@@ -48,6 +48,8 @@ def run_lowered(
 class _Run:
     lowered: Lowered
     device: Device
+    sizes: dict[str, int]
+    """Value of each size that is known at launch only."""
     known: dict[str, Any] = field(default_factory=dict)
     """Values that the host has."""
     arguments: dict[str, Argument] = field(init=False)
@@ -69,7 +71,7 @@ class _Run:
         self.known[name] = value
         argument = self.arguments.get(name)
         if argument is not None:
-            self.device.write(argument.address, value.detach(), argument.layout, name)
+            self.device.write(argument.address, value.detach(), argument.layout, name, self._part(argument))
 
     def value(self, name: str) -> Any:
         """A value that a step has made, read from the device if the host lacks it."""
@@ -81,13 +83,22 @@ class _Run:
 
     def read(self, argument: Argument) -> torch.Tensor:
         """The value of a buffer, with the strides that the graph gives it."""
-        numbers = self.device.read(argument.address, argument.layout, argument.name).reshape(argument.shape)
+        shape, stride = self.lowered.shape_at(argument.name, argument.shape, self.sizes), argument.stride
+        if shape != argument.shape:
+            stride = _shrunk(argument.stride, shape)
+        numbers = self.device.read(argument.address, argument.layout, argument.name, self._part(argument))
+        numbers = numbers.reshape(shape)
         # Along a dim of stride 0 all elements are one; only that one can be written.
-        spread = [dim for dim, stride in enumerate(argument.stride) if stride == 0]
+        spread = [dim for dim, step in enumerate(stride) if step == 0]
         for dim in spread:
             numbers = numbers.narrow(dim, 0, 1)
-        result = torch.empty_strided(numbers.shape, argument.stride, dtype=argument.dtype)
-        return result.copy_(numbers).expand(argument.shape)
+        result = torch.empty_strided(numbers.shape, stride, dtype=argument.dtype)
+        return result.copy_(numbers).expand(shape)
+
+    def _part(self, argument: Argument) -> tuple[int, ...] | None:
+        """The sizes of what the host moves of a buffer, if that is not all."""
+        shape = self.lowered.shape_at(argument.name, argument.layout.shape, self.sizes)
+        return None if shape == argument.layout.shape else shape
 
     def launch(self, program: Program, step: DeviceStep) -> dict[str, int]:
         """Values of the program's parameters: addresses of arguments, sizes of input dims."""
@@ -126,12 +137,15 @@ def _flat_inputs(lowered: Lowered, args: tuple[Any, ...], kwargs: Mapping[str, A
         fits, wanted = spec == wanted_spec, f"the structure {wanted_spec}"
     if not fits:
         raise BAD_INPUT(found=f"{len(args)} arguments and {sorted(kwargs)} by name", expected=wanted)
+    open_dims = {(name, dim) for size in lowered.sizes for name, dim, _, _ in size.places}
     for name, leaf, kind in zip(lowered.inputs, leaves, lowered.input_types, strict=False):
-        _check_type(name, leaf, kind)
+        _check_type(name, leaf, kind, open_dims)
     return leaves
 
 
-def _check_type(name: str, leaf: Any, kind: tuple[tuple[int, ...], torch.dtype] | None) -> None:
+def _check_type(
+    name: str, leaf: Any, kind: tuple[tuple[int, ...], torch.dtype] | None, open_dims: Collection[tuple[str, int]]
+) -> None:
     if kind is None:
         return
     shape, dtype = kind
@@ -140,9 +154,54 @@ def _check_type(name: str, leaf: Any, kind: tuple[tuple[int, ...], torch.dtype] 
     if leaf.layout is not torch.strided or leaf.is_meta:
         found = f"a {leaf.device} tensor of {leaf.layout} for {name!r}"
         raise BAD_INPUT(found=found, expected="a dense one with values")
+    if leaf.dim() == len(shape):
+        shape = tuple(leaf.shape[dim] if (name, dim) in open_dims else size for dim, size in enumerate(shape))
     if tuple(leaf.shape) != shape or leaf.dtype != dtype:
         found = f"a tensor {list(leaf.shape)} of {leaf.dtype} for {name!r}"
         raise BAD_INPUT(found=found, expected=f"{list(shape)} of {dtype}")
+
+
+def launch_sizes(lowered: Lowered, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes that are known at launch only, as the inputs have them.
+
+    Raises:
+        SpecError: for one that is too large, no whole number of tiles, or not the same in two inputs.
+    """
+    tensors = dict(zip(lowered.inputs, _flat_inputs(lowered, args, kwargs), strict=True))
+    values: dict[str, int] = {}
+    for size in lowered.sizes:
+        for name, dim, _, _ in size.places:
+            if name not in tensors:
+                continue
+            found = int(tensors[name].shape[dim])
+            wanted = values.setdefault(size.name, found)
+            if found != wanted:
+                raise BAD_INPUT(
+                    found=f"size {found} of dim {dim} of {name!r}", expected=f"{wanted}, as another input has"
+                )
+            if found % size.multiple_of or not 0 < found <= size.largest:
+                raise BAD_SIZE(
+                    size=found,
+                    name=name,
+                    dim=dim,
+                    multiple=size.multiple_of,
+                    largest=_floor(size.largest, size.multiple_of),
+                )
+    return values
+
+
+def _floor(size: int, multiple: int) -> int:
+    return size - size % multiple
+
+
+def _shrunk(stride: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Dense strides of a smaller tensor whose dims lie in the same order."""
+    found, step = list(stride), 1
+    for dim in sorted(range(len(shape)), key=lambda one: (stride[one], -one)):
+        if stride[dim]:
+            found[dim] = step
+            step *= shape[dim]
+    return tuple(found)
 
 
 def zero_inputs(lowered: Lowered) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -13,6 +13,7 @@ from spyre_fx.codegen.device_dims import Part, carries, device_parts
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.division import Splits
 from spyre_fx.codegen.kernels import Axis, Item, Kernel, KernelLoop, Operand
+from spyre_fx.codegen.launch import Launch
 from spyre_fx.codegen.layout import Layout, device_strides, word_bytes
 from spyre_fx.codegen.specs import LoopSpec, OpSpec, Spec, TensorArg
 from spyre_fx.codegen.sticks import SPARSE, Layouts, lane_of
@@ -29,6 +30,7 @@ class Emitter:
     arg_index: Mapping[Buffer, int]
     inside_loop: Callable[[Buffer], bool]
     """Whether a buffer is used again in every trip of some loop."""
+    launch: Launch
 
     def specs(self, items: Sequence[Item], path: tuple[Loop, ...] = ()) -> tuple[Spec, ...]:
         """The specs of a block."""
@@ -36,10 +38,20 @@ class Emitter:
         for item in items:
             match item:
                 case KernelLoop(loop=loop, body=body):
-                    found.append(LoopSpec(sympy.Integer(loop.count), self.specs(body, (*path, loop))))
+                    found.append(self._loop(loop, self.specs(body, (*path, loop))))
                 case Kernel():
                     found.append(self.op_spec(item, path))
         return tuple(found)
+
+    def _loop(self, loop: Loop, body: tuple[Spec, ...]) -> LoopSpec:
+        count = self.launch.counts.get(loop)
+        if count is None:
+            return LoopSpec(sympy.Integer(loop.count), body)
+        source, dim = self.launch.sources[count.symbol]
+        symbol = sympy.Symbol(count.symbol)
+        trips = symbol if count.tile == 1 else sympy.floor(symbol / count.tile)
+        bounds = {count.symbol: (self.launch.largest[count.symbol], count.tile)}
+        return LoopSpec(trips, body, bounds, {count.symbol: (self.arg_index[source], dim)})
 
     def op_spec(self, kernel: Kernel, path: tuple[Loop, ...]) -> OpSpec:
         """One op. A longer buffer dim of which one index is used gets a symbol of range 1."""

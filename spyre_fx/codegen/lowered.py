@@ -6,6 +6,7 @@ that lives in HBM and that the host writes or reads has an ``Argument``, which s
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -54,6 +55,18 @@ class Constant:
 
     name: str
     value: torch.Tensor
+
+
+@dataclass(frozen=True)
+class LaunchSize:
+    """A size that is known at launch only. Memory is laid out for the largest."""
+
+    name: str
+    largest: int
+    multiple_of: int
+    """What it must be a multiple of: the tiles of the loops that count it."""
+    places: tuple[tuple[str, int, int, int], ...]
+    """Input or output, dim, and the ratio (numerator, denominator) of the dim to the size."""
 
 
 @dataclass(frozen=True)
@@ -109,5 +122,19 @@ class Lowered:
     """``treespec_dumps`` of the graph's output."""
     input_types: tuple[tuple[tuple[int, ...], torch.dtype] | None, ...] = ()
     """Shape and dtype that each input must have; None for an input that is not a tensor."""
+    sizes: tuple[LaunchSize, ...] = ()
+    """Sizes that may differ from launch to launch."""
     notes: dict[str, Any] = field(default_factory=dict)
     """Figures for the report (LX plan, lower bounds, host copies), by name; plain data only."""
+
+    def shape_at(self, name: str, shape: Sequence[int], values: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape of an input or output at launch: ``shape`` where sizes are the largest.
+
+        ``values`` holds the value of each size by name.
+        """
+        found = list(shape)
+        for size in self.sizes:
+            for place, dim, numerator, denominator in size.places:
+                if place == name:
+                    found[dim] = values[size.name] * numerator // denominator
+        return tuple(found)

@@ -13,7 +13,7 @@ import torch
 from spyre_fx._version import __version__
 from spyre_fx.codegen.host_graph import decode_target, encode_target
 from spyre_fx.codegen.layout import Layout
-from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, Lowered, Step, Value
+from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, LaunchSize, Lowered, Step, Value
 from spyre_fx.codegen.plain import NotPlain, decode, encode, torch_constant
 from spyre_fx.codegen.specs import Spec
 from spyre_fx.errors.spec import NOT_SAVABLE
@@ -52,6 +52,7 @@ def manifest_of(lowered: Lowered, folders: Sequence[str], constant_files: Sequen
             _encode_constant(constant, file) for constant, file in zip(lowered.constants, constant_files, strict=True)
         ],
         "steps": [_encode_step(step, remaining) for step in lowered.steps],
+        "sizes": [asdict(size) for size in lowered.sizes],
         "notes": encode(lowered.notes),
     }
 
@@ -72,6 +73,7 @@ def lowered_of(data: Json, kernels: Mapping[str, tuple[Spec, ...]], constants: S
         in_spec=data["in_spec"],
         out_spec=data["out_spec"],
         input_types=tuple(_decode_input(kind) for kind in data["input_types"]),
+        sizes=tuple(_decode_size(size) for size in data["sizes"]),
         notes=decode(data["notes"]),
     )
 
@@ -139,6 +141,11 @@ def _decode_argument(data: Json) -> Argument:
             tuple(layout["shape"]), layout["data_format"], tuple(layout["slots"]), tuple(layout["device_size"])
         ),
     )
+
+
+def _decode_size(data: Json) -> LaunchSize:
+    places = tuple((str(name), int(dim), int(above), int(below)) for name, dim, above, below in data["places"])
+    return LaunchSize(data["name"], int(data["largest"]), int(data["multiple_of"]), places)
 
 
 def _encode_constant(constant: Constant, file: str) -> Json:

@@ -35,6 +35,23 @@ def trip_count(spec: LoopSpec) -> tuple[int | str, int, Parameter | None]:
     return f"dim_{symbol.name}", tile, Parameter(f"dim_{symbol.name}", tile, largest)
 
 
+def at_largest(specs: Sequence[Spec]) -> tuple[tuple[Spec, ...], dict[str, int]]:
+    """``specs`` with every count at its largest, and the value of each size parameter for which that is so."""
+    values: dict[str, int] = {}
+
+    def fixed(spec: Spec) -> Spec:
+        if not isinstance(spec, LoopSpec):
+            return spec
+        count, tile, parameter = trip_count(spec)
+        body = tuple(map(fixed, spec.body))
+        if parameter is None or parameter.max_value is None:
+            return LoopSpec(sympy.Integer(count), body)
+        values[parameter.name] = parameter.max_value
+        return LoopSpec(sympy.Integer(parameter.max_value // tile), body)
+
+    return tuple(map(fixed, specs)), values
+
+
 def size_sources(specs: Sequence[Spec]) -> dict[str, tuple[int, int]]:
     """Argument and dim behind each symbol that a loop of ``specs`` counts to, by name."""
     sources: dict[str, tuple[int, int]] = {}

@@ -18,6 +18,7 @@ from spyre_fx.codegen.builder import Builder, HostOnly
 from spyre_fx.codegen.host_reasons import Reasons, host_reasons
 from spyre_fx.codegen.kernels import Item, kernels
 from spyre_fx.codegen.known import Known
+from spyre_fx.codegen.launch import Launch
 from spyre_fx.codegen.layout import has_format
 from spyre_fx.codegen.loops import deliver
 from spyre_fx.codegen.lowered import Value
@@ -25,6 +26,7 @@ from spyre_fx.codegen.tree import HostCall
 from spyre_fx.codegen.walk import Walker, mutates
 from spyre_fx.errors.lowering import MUTATION, NO_SHAPE, NUMBER_RESULT, RANDOM
 from spyre_fx.torch_compat import calling_convention
+from spyre_fx.transforms.fix_sizes import changing
 
 
 class Top:
@@ -40,6 +42,8 @@ class Top:
         self.input_names: tuple[str, ...] = ()
         self.input_types: tuple[tuple[tuple[int, ...], torch.dtype] | None, ...] = ()
         self.in_spec, self.out_spec = calling_convention(gm.graph)
+        self.leaves: list[Any] = []
+        """What ``run`` gave."""
         self._walker = Walker(self.builder, self._fallback)
         self._names: dict[int, str] = {}
         """By identity of a value: its name, if the host can have it."""
@@ -57,13 +61,32 @@ class Top:
         leaves, structure = pytree.tree_flatten(_plain(output.args[0]))
         if self.out_spec is None:
             self.out_spec = pytree.treespec_dumps(structure)
-        return [self._output(leaf, position) for position, leaf in enumerate(leaves)]
+        self.leaves = [self._output(leaf, position) for position, leaf in enumerate(leaves)]
+        return self.leaves
 
     def host_buffers(self, items: list[Item]) -> list[Buffer]:
         """Buffers that both the host and the device use: inputs, outputs, then those for exchange."""
         used = {operand.buffer for kernel in kernels(items) for operand in kernel.operands}
         made = [buffer for buffer in self.builder.created if buffer in used or buffer in self.outputs]
         return [buffer for role in ("input", "output", "exchange") for buffer in made if buffer.role == role]
+
+    @property
+    def input_sizes(self) -> list[tuple[str, int, str]]:
+        """The inputs that have sizes which are known at launch only: name, dim, symbol."""
+        placeholders = self.gm.graph.find_nodes(op="placeholder")
+        names = dict(zip((node.name for node in placeholders), self.input_names, strict=True))
+        return [(names[name], dim, symbol) for name, dim, symbol in changing(self.gm)]
+
+    def launch(self, items: list[Item]) -> Launch:
+        """What in the finished program depends on sizes at launch."""
+        sizes = self.gm.meta.get("launch_sizes")
+        made = {buffer.name: buffer for buffer in self.builder.created if buffer.role in ("input", "output")}
+        found = Launch(None if sizes is None else sizes.largest, self.input_sizes, made)
+        found.follow(items)
+        if sizes is not None:
+            buffers = [made.get(leaf.name) if isinstance(leaf, Value) else None for leaf in self.leaves]
+            found.check_outputs(sizes.outputs, buffers)
+        return found
 
     def _input(self, node: fx.Node) -> Any:
         value = node.meta.get("val")

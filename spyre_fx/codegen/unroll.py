@@ -20,7 +20,7 @@ from spyre_fx.codegen.build_program import build_program
 from spyre_fx.codegen.layout import steps_of, word_bytes
 from spyre_fx.codegen.program import Execute, Program
 from spyre_fx.codegen.specs import LoopSpec, OpSpec, Spec, TensorArg, UnimplementedOp
-from spyre_fx.codegen.symbolic import trip_count
+from spyre_fx.codegen.symbolic import at_largest, trip_count
 from spyre_fx.codegen.tensor_dims import access_of, describe, label
 from spyre_fx.codegen.trace import Dispatch, dispatches
 from spyre_fx.errors.spec import ADDRESSES_DIFFER, BAD_SPEC, DISPATCHES_DIFFER, FILES_DIFFER, SYMBOLIC_UNROLL
@@ -79,8 +79,9 @@ def check_unrolled(program: Program, specs: Sequence[Spec], target: Target | Non
     Raises:
         SpecError: at the first dispatch that differs.
     """
-    launch = _argument_addresses(specs)
-    flat = build_program(unroll(specs), target)
+    fixed, sizes = at_largest(specs)
+    launch = _argument_addresses(specs) | sizes
+    flat = build_program(unroll(fixed), target)
     looped, unrolled = list(dispatches(program, launch)), list(dispatches(flat, launch))
     if len(looped) != len(unrolled):
         raise DISPATCHES_DIFFER(looped=len(looped), flat=len(unrolled))

@@ -14,7 +14,7 @@ emit       OpSpec and LoopSpec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch.fx import GraphModule
@@ -25,7 +25,8 @@ from spyre_fx.codegen.builder import Builder
 from spyre_fx.codegen.division import Splits, divide
 from spyre_fx.codegen.emit import Emitter
 from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, kernels, kernels_of
-from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, Lowered, Step
+from spyre_fx.codegen.launch import Launch
+from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, LaunchSize, Lowered, Step
 from spyre_fx.codegen.memory import Plan, plan_memory
 from spyre_fx.codegen.packing import pack
 from spyre_fx.codegen.padding import Padder
@@ -59,7 +60,8 @@ def lower_graph(gm: GraphModule, target: Target) -> Lowered:
     items, plan = _planned(builder, items, layouts, splits, list(fixed), target)
     used = {operand.buffer for kernel in kernels(items) for operand in kernel.operands}
     numbers = {buffer: number for number, buffer in enumerate(b for b in fixed if b.role in ("input", "output"))}
-    emitter = Emitter(layouts, splits, lambda b: _allocation(plan, b), numbers, lambda b: _per_tile(plan, b))
+    launch = top.launch(items)
+    emitter = Emitter(layouts, splits, lambda b: _allocation(plan, b), numbers, lambda b: _per_tile(plan, b), launch)
     constants = [b for b in used if b.role in ("constant", "parameter")]
     constants.sort(key=lambda b: plan.hbm[b])
     arguments = [_argument(b, layouts, plan, numbers, top) for b in [*fixed, *constants]]
@@ -75,6 +77,7 @@ def lower_graph(gm: GraphModule, target: Target) -> Lowered:
         in_spec=top.in_spec,
         out_spec=top.out_spec,
         input_types=top.input_types,
+        sizes=tuple(_launch_sizes(launch, top)),
         notes={"lx_bytes": plan.lx_bytes, "lx_bound": plan.lx_bound, "pool_bytes": plan.pool_bytes},
     )
 
@@ -119,6 +122,18 @@ def _argument(buffer: Buffer, layouts: Layouts, plan: Plan, numbers: dict[Buffer
         layout=layouts[buffer],
         address=plan.hbm[buffer],
     )
+
+
+def _launch_sizes(launch: Launch, top: Top) -> Iterator[LaunchSize]:
+    """The sizes that may differ from launch to launch, and where inputs and outputs have them."""
+    places: dict[str, list[tuple[str, int, int, int]]] = {symbol: [] for symbol in launch.largest}
+    for name, dim, symbol in top.input_sizes:
+        places[symbol].append((name, dim, 1, 1))
+    for buffer in top.outputs:
+        for dim, extent in launch.extents.get(buffer, {}).items():
+            places[extent.symbol].append((buffer.name, dim, extent.share.numerator, extent.share.denominator))
+    for symbol, largest in launch.largest.items():
+        yield LaunchSize(symbol, largest, launch.multiples[symbol], tuple(places[symbol]))
 
 
 def _steps(items: Sequence[Item], emitter: Emitter) -> list[Step]:

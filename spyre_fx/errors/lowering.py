@@ -19,7 +19,53 @@ UNKNOWN_MODULE = Template(
 )
 NO_CALL = Template(LoweringError, "a {op} node", "call_function and call_module nodes", "capture the graph as ATen ops")
 SYMBOLIC_SIZE = Template(
-    LoweringError, "the symbolic size {size}", "sizes that are known", "capture the graph with static shapes"
+    LoweringError,
+    "the symbolic size {size}",
+    "sizes that are known",
+    "capture the graph with static shapes, or tile what `spyre_fx.fix_sizes` makes of it",
+)
+SIZE_INPUT = Template(
+    LoweringError,
+    "the input {name!r}, which is a size",
+    "sizes that are those of input dims",
+    "read the size off a tensor inside the program",
+)
+SIZE_EXPRESSION = Template(
+    LoweringError,
+    "size {size} of dim {dim} of the input {name!r}",
+    "a number, or one symbol",
+    "capture the program with a size of its own for this dim",
+)
+UNBOUNDED_SIZE = Template(
+    LoweringError,
+    "dim {dim} of the input {name!r}, whose size {size} has no upper bound",
+    "a largest size, for which memory is set aside",
+    "pass `largest={{{name!r}: {{{dim}: ...}}}}`, or export with `Dim(..., max=...)`",
+)
+UNKNOWN_SIZE = Template(LoweringError, "largest sizes for {names}", "names of inputs: {known}", "correct the name")
+SIZE_VALUE = Template(
+    LoweringError,
+    "{op}, whose values depend on a size that is known at launch only",
+    "ops whose elements are the same whatever the size",
+    "capture the program with a fixed size along this dim",
+)
+SIZE_WHOLE = Template(
+    LoweringError,
+    "{op} ({origin}), which uses {name} {shape} along dim {dim}, whose size {symbol} is known at launch only, {how}",
+    "a loop around it whose trips take equal tiles of that dim, one after the other",
+    "put the op into a group that tiles this dim evenly",
+)
+SIZE_HOST = Template(
+    LoweringError,
+    "{op} ({origin}), which the host runs, in a graph with sizes that are known at launch only",
+    "ops of the device",
+    "capture the program with fixed sizes",
+)
+SIZE_RESULT = Template(
+    LoweringError,
+    "output {position} of shape {found}, as the loops of the program make it",
+    "the shape {wanted}",
+    "tile the ops that make it along the dims whose sizes are known at launch only",
 )
 EMPTY_TENSOR = Template(
     LoweringError, "an empty tensor of shape {shape}", "at least one element", "leave the op out of the graph"

@@ -95,6 +95,12 @@ NOT_SAVABLE = Template(
     "run this bundle in memory, or tile the graph so that the device runs the op",
 )
 BAD_INPUT = Template(SpecError, "{found}", "{expected}", "call the bundle as the graph that it was lowered from")
+BAD_SIZE = Template(
+    SpecError,
+    "size {size} of dim {dim} of {name!r}",
+    "a multiple of {multiple} from {multiple} to {largest}",
+    "pad the input, or tile the graph by tiles that divide the size",
+)
 UNKNOWN_VALUE = Template(
     SpecError,
     "the value {name!r}, which no step makes and no argument holds",

@@ -190,7 +190,7 @@ SYMBOLIC = Template(
     TilingError,
     "{name!r} in {group} has a symbolic size: {shape}",
     "sizes that are known",
-    "capture the graph with fixed sizes, or leave this op out of the group",
+    "capture the graph with fixed sizes, call `spyre_fx.fix_sizes` first, or leave this op out of the group",
 )
 CANNOT_CUT = Template(
     TilingError,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -43,37 +44,50 @@ class Device:
         """
         self._hbm.allocate(address, address + size_bytes, name)
 
-    def write(self, address: int, tensor: torch.Tensor, layout: Layout, name: str = "") -> None:
+    def write(
+        self, address: int, tensor: torch.Tensor, layout: Layout, name: str = "", part: Sequence[int] | None = None
+    ) -> None:
         """Copy a host tensor into HBM, zeros into its padding; makes room for it if there is none.
 
         Args:
             address: of the buffer, in bytes.
             tensor: of ``layout.shape``, or of other dims with as many elements, which the host reshapes.
             name: of the buffer, for tags and messages.
+            part: sizes of the tensor, if it fills only the first elements of each dim; the rest stays undefined.
 
         Raises:
             SpecError: for a tensor of another size.
         """
-        numbers = host.pack(tensor, layout)
+        numbers = host.pack(tensor if part is None else host.spread(tensor, part, layout), layout)
         sticks, index = self._whole(address, layout, name)
         tag = Tag(self._names.number(name), dispatch=0)
         places = torch.arange(len(index), dtype=torch.int32)
+        if part is not None:
+            places = host.touched(part, layout).to(torch.int32)
+            numbers, index = numbers[places], index[places]
         raw = self._codec.encode(numbers, layout.data_format)
         sticks.store(index, raw, tag, places)
         if sticks.shadow.shape[1] and tensor.dtype.is_floating_point:
             sticks.shadow[index, : numbers.shape[1]] = numbers.to(torch.float32)
 
-    def read(self, address: int, layout: Layout, name: str = "") -> torch.Tensor:
-        """Copy a tensor out of HBM: contiguous, of ``layout.shape``, halves for truth values.
+    def read(self, address: int, layout: Layout, name: str = "", part: Sequence[int] | None = None) -> torch.Tensor:
+        """Copy a tensor out of HBM: contiguous, of ``layout.shape`` or ``part``, halves for truth values.
 
         Raises:
             DeviceError: for bytes that nobody has written.
         """
         sticks, index = self._whole(address, layout, name)
+        places = None if part is None else host.touched(part, layout)
+        index = index if places is None else index[places]
         value = self._names.number(name)
         sticks.check(index, _wanted(layout), value, self._names.names, lambda _: f"host read of {name!r}")
         raw = sticks.bytes.index_select(0, index)
-        return host.unpack(self._codec.decode(raw, layout.data_format), layout).contiguous()
+        numbers = self._codec.decode(raw, layout.data_format)
+        if part is None or places is None:
+            return host.unpack(numbers, layout).contiguous()
+        whole = numbers.new_zeros(math.prod(layout.device_size[:-1]), numbers.shape[1])
+        whole[places] = numbers
+        return host.unpack(whole, layout)[tuple(map(slice, part))].contiguous()
 
     def run(self, program: Program, parameters: Mapping[str, int] | None = None) -> Counters:
         """Execute a program. LX contents do not outlive it.

@@ -29,6 +29,17 @@ def pack(tensor: Tensor, layout: Layout) -> Tensor:
     return _pad(device, layout.device_size).reshape(-1, layout.lanes)
 
 
+def spread(tensor: Tensor, part: Sequence[int], layout: Layout) -> Tensor:
+    """A tensor of ``part`` with zeros behind each dim, up to ``layout.shape``."""
+    return _pad(tensor.reshape(tuple(part)), layout.shape)
+
+
+def touched(part: Sequence[int], layout: Layout) -> Tensor:
+    """The sticks, by position in the buffer, that the first ``part`` elements of each dim lie in."""
+    lanes = pack(spread(torch.ones(tuple(part), dtype=torch.bool), part, layout), layout)
+    return lanes.any(1).nonzero().flatten()
+
+
 def unpack(lanes: Tensor, layout: Layout) -> Tensor:
     """The inverse of ``pack``: a tensor of ``layout.shape``."""
     device = lanes.reshape(layout.device_size)[tuple(slice(size) for size in _used(layout))]
