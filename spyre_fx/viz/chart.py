@@ -13,7 +13,8 @@ from tabulate import tabulate
 from spyre_fx.errors.viz import UNKNOWN_SUFFIX
 from spyre_fx.viz.shapes import document, element, text
 
-BEFORE, AFTER, LIMIT, MUTED = "#94a3b8", "#2563eb", "#dc2626", "#64748b"
+BEFORE, AFTER, LIMIT, MUTED = "#64748b", "#2563eb", "#dc2626", "#64748b"
+QUIET = "#475569"
 MARGIN, CHAR = 16.0, 6.7
 
 
@@ -70,24 +71,32 @@ class Axes:
     def y(self, value: float) -> float:
         return self.top + self.height * (1 - value / (self.y_max or 1))
 
-    def frame(self, x_label: str, label: Callable[[float], str]) -> list[str]:
-        """Axes with about five ticks from 0 on the left."""
+    def frame(self, x_label: str, label: Callable[[float], str], below: float = 18) -> list[str]:
+        """Axes with about five ticks from 0 on the left, and what they stand for ``below`` the frame."""
         parts = [_line(self.left, self.top + self.height, self.left + self.width, self.top + self.height, MUTED)]
         for tick in ticks(self.y_max):
             y = self.y(tick)
             parts.append(_line(self.left, y, self.left + self.width, y, "#e2e8f0"))
             parts.append(text(self.left - 6, y + 4, label(tick), anchor="end", size=10, fill=MUTED))
         middle = self.left + self.width / 2
-        return [*parts, text(middle, self.top + self.height + 18, x_label, anchor="middle", size=10, fill=MUTED)]
+        return [*parts, text(middle, self.top + self.height + below, x_label, anchor="middle", size=10, fill=MUTED)]
 
     def level(self, value: float, words: str) -> list[str]:
-        """A dashed line across at ``value``, with its name on it."""
+        """A dashed line across at ``value``, with its name to the right of the frame."""
         y = self.y(value)
         right = self.left + self.width
         return [
-            _line(self.left, y, right, y, LIMIT, dash="6 3", width=1.4),
-            text(right, y - 4, words, anchor="end", size=10, fill=LIMIT),
+            _line(self.left, y, right + 4, y, LIMIT, dash="6 3", width=1.4),
+            text(right + 8, y + 4, words, size=10, fill=LIMIT),
         ]
+
+    def span(self, start: float, stop: float, words: str, colour: str) -> list[str]:
+        """A mark below the frame for a stretch of it, with its name where there is room."""
+        y, x0, x1 = self.top + self.height + 6, self.x(start) + 1, self.x(stop) - 1
+        parts = [_line(x0, y, x1, y, colour, width=3)]
+        if x1 - x0 >= 6.1 * len(words):
+            parts.append(text((x0 + x1) / 2, y + 13, words, anchor="middle", size=10, fill=colour))
+        return parts
 
 
 def ticks(top: float) -> list[float]:
@@ -98,11 +107,14 @@ def ticks(top: float) -> list[float]:
     return [step * i for i in range(int(top / step) + 1)]
 
 
-def key(x: float, y: float, entries: Iterable[tuple[str, str]]) -> list[str]:
-    """Coloured squares with what they stand for, in one line."""
+def key(x: float, y: float, entries: Iterable[tuple[str, str]], dashed: Sequence[str] = ()) -> list[str]:
+    """Squares with what they stand for, in one line; those of the colours in ``dashed`` have a dashed frame."""
     parts = []
     for colour, words in entries:
-        parts.append(element("rect", {"x": x, "y": y, "width": 12, "height": 10, "fill": colour}))
+        look = {"fill": colour, "stroke": colour}
+        if colour in dashed:
+            look |= {"fill-opacity": "0.12", "stroke-dasharray": "4 2"}
+        parts.append(element("rect", {"x": x, "y": y, "width": 12, "height": 10, **look}))
         parts.append(text(x + 18, y + 9, words, size=10))
         x += 18 + 6.1 * len(words) + 18
     return parts

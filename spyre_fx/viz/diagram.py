@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-KINDS: dict[str, tuple[str, str]] = {
-    "input": ("#dbeafe", "graph input"),
-    "parameter": ("#e0e7ff", "parameter or constant"),
-    "pointwise": ("#dcfce7", "pointwise"),
-    "reduction": ("#fef3c7", "reduction"),
-    "matmul": ("#fee2e2", "matrix product"),
-    "view": ("#f1f5f9", "view"),
-    "creation": ("#ede9fe", "creation"),
-    "other": ("#e5e7eb", "other op"),
-    "loop": ("#ffffff", "counted loop"),
-    "module": ("#fafafa", "module or folded run"),
-    "output": ("#cffafe", "result"),
-    "host": ("#fde68a", "runs on the host"),
-    "step": ("#f8fafc", "program"),
+KINDS: dict[str, tuple[str, str, str]] = {
+    "input": ("#dbeafe", "▷", "graph input"),
+    "parameter": ("#efe6dc", "▪", "parameter or constant"),
+    "pointwise": ("#dcfce7", "∘", "pointwise"),
+    "reduction": ("#fef3c7", "Σ", "reduction"),
+    "matmul": ("#fee2e2", "×", "matrix product"),
+    "view": ("#f1f5f9", "↔", "view"),
+    "creation": ("#ede9fe", "∗", "creation"),
+    "other": ("#e5e7eb", "?", "other op"),
+    "loop": ("#ffffff", "", "counted loop"),
+    "module": ("#fafafa", "", "module or folded run"),
+    "output": ("#cffafe", "▶", "result"),
+    "host": ("#fde68a", "⌂", "runs on the host"),
+    "step": ("#f8fafc", "", "program"),
 }
-"""Kind of a box -> (fill, legend text)."""
+"""Kind of a box -> (fill, mark, legend text); the mark makes it readable without colour."""
 
 VALUES: dict[str, tuple[str, str, str, str]] = {
     "plain": ("#64748b", "", "", "value"),
-    "internal": ("#94a3b8", "4 3", "", "internal to a loop: never a full buffer"),
+    "internal": ("#64748b", "4 3", "", "internal to a loop: never a full buffer"),
     "sliced": ("#2563eb", "", "▤", "sliced: each trip sees its tile"),
     "whole": ("#475569", "", "□", "whole: each trip sees all of it"),
     "carried": ("#b45309", "", "↻", "accumulator, carried from trip to trip"),

@@ -13,8 +13,9 @@ from itertools import groupby
 
 from torch import fx
 
-from spyre_fx.analysis.modules import module_path
+from spyre_fx.analysis.modules import module_class, module_path
 from spyre_fx.viz.repeats import Repeat, repeats
+from spyre_fx.viz.values import is_getitem, value_text
 
 _LISTED = 40
 
@@ -120,7 +121,7 @@ def _repeated(runs: Sequence[Run], found: Repeat) -> Run:
     )
     title = one.title if found.count == 2 else f"{one.title.split(' … ')[0]} … {other.title.split(' … ')[-1]}"
     times = f"{found.count - 1} × the {period} nodes above"
-    return Run(nodes, title, (times,), one.level, period)
+    return Run(nodes, title, (times, *_leaving(nodes)), one.level, period)
 
 
 def _by_likeness(runs: list[Run]) -> list[Run]:
@@ -147,7 +148,19 @@ def _run(nodes: Sequence[fx.Node], level: int) -> Run:
     summary = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in names.most_common(3))
     shared = path and all(module_path(node)[:level] == path for node in nodes)
     title = ".".join(path) if shared else f"{nodes[0].name} … {nodes[-1].name}"
-    return Run(tuple(nodes), title, (f"{len(nodes)} nodes", *((summary,) if summary else ())), level)
+    kind = module_class(nodes[0], len(path)) if shared else ""
+    count = f"{kind}, {len(nodes)} nodes" if kind else f"{len(nodes)} nodes"
+    return Run(tuple(nodes), title, (count, *((summary,) if summary else ()), *_leaving(nodes)), level)
+
+
+def _leaving(nodes: Sequence[fx.Node]) -> tuple[str, ...]:
+    """What the others read of these nodes, in one line."""
+    inside = set(nodes)
+    parts = {node: [user for user in node.users if is_getitem(user)] or [node] for node in nodes}
+    read = [one for node in nodes for one in parts[node] if not inside.issuperset(one.users)]
+    texts = Counter(value_text(one.meta.get("val")) for one in read if one.op != "placeholder")
+    shown = [f"{text} ×{count}" if count > 1 else text for text, count in texts.items() if text]
+    return (f"→ {', '.join(shown)}",) if shown else ()
 
 
 def _single(node: fx.Node) -> Run:

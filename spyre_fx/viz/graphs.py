@@ -14,7 +14,7 @@ from spyre_fx.transforms.loop_structure import LoopStructure, child_loop
 from spyre_fx.transforms.loop_types import Assembled, Carried, Leaves, Slice
 from spyre_fx.viz.diagram import VALUES, Box, Diagram, Link
 from spyre_fx.viz.fold import Run, runs_of
-from spyre_fx.viz.values import node_detail, node_kind, node_title, node_tooltip, value_lines, value_text
+from spyre_fx.viz.values import is_getitem, node_detail, node_kind, node_title, node_tooltip, value_lines, value_text
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Folding:
 
 def graph_diagram(gm: fx.GraphModule, title: str = "", folding: Folding = Folding()) -> Diagram:
     """The picture of ``gm``."""
-    nodes = [node for node in gm.graph.nodes if node.op != "output" and not _is_getitem(node)]
+    nodes = [node for node in gm.graph.nodes if node.op != "output" and not is_getitem(node)]
     view = _View(gm, Diagram(title=title), folding)
     view.add_runs(runs_of(nodes, folding.limit, folding.fold))
     output = gm.graph.output_node()
@@ -143,7 +143,7 @@ def _body_diagram(loop: LoopStructure, folding: Folding) -> Diagram:
         kind = argument_kind(loop, position)
         text = f"{VALUES[kind][2]} {node.name}"
         view.box_of[node] = diagram.add(Box(text, value_lines(node), "input", VALUES[kind][3]))
-    inner = [n for n in gm.graph.nodes if n.op not in ("placeholder", "output") and not _is_getitem(n)]
+    inner = [n for n in gm.graph.nodes if n.op not in ("placeholder", "output") and not is_getitem(n)]
     view.add_runs(runs_of(inner, folding.limit, folding.fold))
     returned: Any = gm.graph.output_node().args[0]
     _add_leaves(view, loop.results, torch.utils._pytree.tree_leaves(returned))
@@ -185,12 +185,8 @@ def argument_kind(loop: LoopStructure, position: int) -> str:
     return "sliced" if isinstance(loop.arguments[position], Slice) else "whole"
 
 
-def _is_getitem(node: fx.Node) -> bool:
-    return node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem"
-
-
 def _producer(node: fx.Node) -> fx.Node:
-    return node.all_input_nodes[0] if _is_getitem(node) else node
+    return node.all_input_nodes[0] if is_getitem(node) else node
 
 
 def _operands(nodes: Sequence[fx.Node]) -> list[fx.Node]:

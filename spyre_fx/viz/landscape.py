@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,12 @@ from spyre_fx.analysis.loops import bodies, carried_arguments, loop_of, with_bod
 from spyre_fx.analysis.traffic import compulsory_bytes, traffic
 from spyre_fx.errors import TilingError
 from spyre_fx.transforms.tile import tile
-from spyre_fx.viz.chart import MARGIN, MUTED, Plot, plot
+from spyre_fx.viz.chart import MARGIN, MUTED, QUIET, Plot, plot
 from spyre_fx.viz.shapes import element, text
 from spyre_fx.viz.values import size_text
 
 COUNTS = (1, 2, 4, 8, 16, 32)
-_CELL_WIDTH, _CELL_HEIGHT, _TOP = 84.0, 34.0, 92.0
+_CELL_WIDTH, _CELL_HEIGHT, _TOP = 96.0, 36.0, 92.0
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,9 @@ def plot_tile_shapes(
     cells = [_cell(gm, ops, (a, b), (outer, inner), capacity) for a in counts for b in counts]
     known = [cell.moved for cell in cells if cell.moved is not None]
     least, most = min(known, default=0), max(known, default=0)
-    parts = [text(MARGIN, 44, f"least possible {size_text(compulsory_bytes(gm))}", size=10, fill=MUTED)]
-    parts.append(text(MARGIN, 60, f"across: tiles of {inner}, down: tiles of {outer}; * the best", size=10, fill=MUTED))
+    marks = f"least possible {size_text(compulsory_bytes(gm))}; * the best; dashed: a trip needs more than the scratchpad"
+    parts = [text(MARGIN, 44, marks, size=10, fill=MUTED)]
+    parts.append(text(MARGIN, 60, f"across: tiles of {_axis(inner)}, down: tiles of {_axis(outer)}", size=10, fill=MUTED))
     for slot, count in enumerate(counts):
         parts.append(text(64 + _CELL_WIDTH * (slot + 0.5), _TOP - 8, f"× {count}", anchor="middle"))
         parts.append(text(56, _TOP + _CELL_HEIGHT * (slot + 0.5) + 4, f"× {count}", anchor="end"))
@@ -60,8 +61,15 @@ def plot_tile_shapes(
         for cell in cells
     ]
     title = f"Bytes moved by tile shape, scratchpad of {size_text(capacity)}"
-    size = max(64 + _CELL_WIDTH * len(counts) + MARGIN, 480), _TOP + _CELL_HEIGHT * len(counts) + MARGIN
+    size = max(64 + _CELL_WIDTH * len(counts) + MARGIN, 2 * MARGIN + 6.1 * len(marks)), _TOP + _CELL_HEIGHT * len(counts) + MARGIN
     return plot(title, parts, *size, ("outer", "inner", "moved", "held in a trip"), rows)
+
+
+def _axis(dims: Any) -> str:
+    """``dim 0``, or the dim of a value."""
+    if isinstance(dims, Mapping):
+        return ", ".join(f"{value} dim {dim}" for value, dim in dims.items())
+    return "dim " + ", ".join(map(str, dims))
 
 
 def _cell(gm: fx.GraphModule, ops: Sequence[Any], counts: tuple[int, int], dims: Any, capacity: int) -> _Cell:
@@ -106,7 +114,7 @@ def _drawn(cell: _Cell, x: float, y: float, capacity: int, least: int, most: int
     return [
         element("rect", {**frame, **look}, need),
         text(middle, y + 15, f"{best}{size_text(cell.moved)}", anchor="middle", size=10, weight="bold" if best else ""),
-        text(middle, y + 28, f"holds {size_text(cell.held)}", anchor="middle", size=8, fill=MUTED),
+        text(middle, y + 29, f"holds {size_text(cell.held)}", anchor="middle", size=9, fill=QUIET),
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from spyre_fx.viz.diagram import Box, Diagram, Link
+from spyre_fx.viz.diagram import KINDS, Box, Diagram, Link
 from spyre_fx.viz.layers import layers
 from spyre_fx.viz.rows import GAP_BEND, Chain, Item, Rows, place
 
@@ -17,6 +17,7 @@ CHAR, LINE, PAD, GAP_Y = 6.7, 15.0, 9.0, 30.0
 FRAME = 14.0
 MAX_SPAN = 5
 MAX_TAGS = 4
+MAX_READERS = 2
 MAX_LINE = 64
 _PORT = 12.0
 
@@ -32,6 +33,8 @@ class Placed:
     inside: Layout | None = None
     tags: list[str] = field(default_factory=list)
     """Values that come from far above, by name."""
+    readers: list[str] = field(default_factory=list)
+    """What reads the value far below."""
 
     @property
     def x(self) -> float:
@@ -76,12 +79,16 @@ class Layout:
 
 def text_lines(box: Box) -> list[str]:
     """Title and lines, each cut to a width that leaves the picture readable."""
-    return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…" for line in (box.title, *box.lines)]
+    return [_cut(line) for line in (box.title, *box.lines)]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
 
 
 def head_height(placed: Placed) -> float:
     """The height of a box's own text: where its inside begins."""
-    return LINE * (len(text_lines(placed.box)) + len(placed.tags)) + PAD
+    return LINE * (len(placed.tags) + len(text_lines(placed.box)) + len(placed.readers)) + PAD
 
 
 def lay_out(diagram: Diagram) -> Layout:
@@ -94,6 +101,7 @@ def lay_out(diagram: Diagram) -> Layout:
             near.append(link)
         else:
             placed[link.target].tags.append(diagram.boxes[link.source].name)
+            placed[link.source].readers.append(diagram.boxes[link.target].name)
     for one in placed:
         _add_tags(one)
     rows = Rows.of([one.item for one in placed])
@@ -113,7 +121,8 @@ def lay_out(diagram: Diagram) -> Layout:
 def _measure(box: Box, row: int, main: bool) -> Placed:
     """A box with its size. What the graph does to its inputs runs straight down; parameters stand beside it."""
     lines = text_lines(box)
-    width = max(CHAR * len(line) for line in lines) + 2 * PAD + (12 + 6 * len(box.badge) if box.badge else 0)
+    side = (12 + 6 * len(box.badge) if box.badge else 0) + (14 if KINDS[box.kind][1] else 0)
+    width = max(CHAR * len(lines[0]) + side, *(CHAR * len(line) for line in lines)) + 2 * PAD
     height = LINE * len(lines) + PAD
     weight = 1.0 if main and box.kind != "input" else 0.004
     if box.inside is None:
@@ -124,11 +133,16 @@ def _measure(box: Box, row: int, main: bool) -> Placed:
 
 
 def _add_tags(placed: Placed) -> None:
-    tags = list(dict.fromkeys(placed.tags))
+    """Names in place of links that would be long, at both of their ends."""
+    tags, readers = list(dict.fromkeys(placed.tags)), list(dict.fromkeys(placed.readers))
     more = len(tags) - MAX_TAGS
     placed.tags = [f"← {tag}" for tag in tags[:MAX_TAGS]] + ([f"← {more} more"] if more > 0 else [])
-    placed.height += LINE * len(placed.tags)
-    placed.item.width = max([placed.item.width, *(CHAR * len(tag) + 2 * PAD for tag in placed.tags)])
+    more = len(readers) - MAX_READERS
+    listed = [*readers[:MAX_READERS], *([f"{more} more"] if more > 0 else [])]
+    placed.readers = [_cut(f"→ {', '.join(listed)}")] if listed else []
+    words = [*placed.tags, *placed.readers]
+    placed.height += LINE * len(words)
+    placed.item.width = max([placed.item.width, *(CHAR * len(line) + 2 * PAD for line in words)])
 
 
 def _stack(placed: list[Placed], layer: list[int], count: int) -> list[tuple[float, float]]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from torch import fx
 
-from spyre_fx.analysis.budget import Moment, body_timeline, timeline
+from spyre_fx.analysis.budget import body_timeline, timeline
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.loops import loop_of
 from spyre_fx.analysis.traffic import compulsory_bytes, traffic
@@ -19,6 +20,7 @@ from spyre_fx.viz.shapes import element, text
 from spyre_fx.viz.values import size_text
 
 _LEFT, _TOP, _WIDTH, _HEIGHT = 76.0, 60.0, 620.0, 230.0
+MOST_BARS = 20
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class _Point:
 
     name: str
     held: int
+    loop: str = ""
+    """The outermost loop that the op runs in."""
 
 
 def plot_working_set(gm: fx.GraphModule, tiled: fx.GraphModule | None = None, *, capacity: int | None = None) -> Plot:
@@ -60,17 +64,17 @@ def plot_memory(gm: fx.GraphModule, tiled: fx.GraphModule | None = None) -> Plot
 def _allocated(gm: fx.GraphModule) -> Iterator[_Point]:
     for moment in timeline(gm):
         if moment.node.op.startswith("call") and not _is_part(moment.node):
-            yield _Point(moment.node.name, moment.total_bytes)
+            yield _Point(moment.node.name, moment.total_bytes, moment.node.name if loop_of(gm, moment.node) else "")
 
 
-def _scratchpad(gm: fx.GraphModule, moments: Sequence[Moment] | None = None) -> Iterator[_Point]:
+def _scratchpad(gm: fx.GraphModule, outer: str = "") -> Iterator[_Point]:
     """One point per op, those of loops in place of the loop."""
-    for moment in body_timeline(gm) if moments is None else moments:
+    for moment in body_timeline(gm):
         loop = loop_of(gm, moment.node)
         if loop is not None:
-            yield from _scratchpad(loop.body(loop.phases[0]))
+            yield from _scratchpad(loop.body(loop.phases[0]), outer or moment.node.name)
         elif moment.node.op.startswith("call") and not _is_part(moment.node):
-            yield _Point(moment.node.name, moment.live_bytes)
+            yield _Point(moment.node.name, moment.live_bytes, outer)
 
 
 def _is_part(node: fx.Node) -> bool:
@@ -80,16 +84,32 @@ def _is_part(node: fx.Node) -> bool:
 def _over_time(title: str, curves: Sequence[tuple[str, str, list[_Point]]], capacity: int | None) -> Plot:
     top = max([point.held for _, _, points in curves for point in points] + [capacity or 0])
     axes = Axes(_LEFT, _TOP, _WIDTH, _HEIGHT, 1.0, 1.08 * top)
-    parts = axes.frame("ops in the order in which they run", size_text)
+    spans = list(_spans(axes, curves))
+    parts = [*axes.frame("ops in the order in which they run", size_text, 34 if spans else 18), *spans]
     for name, colour, points in curves:
         parts.append(_steps(axes, points, colour))
         parts.extend(_hovers(axes, points, name, colour))
+    limit = "" if capacity is None else f"capacity {size_text(capacity)}"
     if capacity is not None:
-        parts.extend(axes.level(capacity, f"capacity {size_text(capacity)}"))
-    peaks = [(c, f"{name}, peak {size_text(max((p.held for p in points), default=0))}") for name, c, points in curves]
-    parts.extend(key(_LEFT, 36, peaks))
+        parts.extend(axes.level(capacity, limit))
+    parts.extend(key(_LEFT, 36, [(colour, _peak(name, points)) for name, colour, points in curves], [BEFORE]))
     rows = [(name.split(":")[0], point.name, size_text(point.held)) for name, _, points in curves for point in points]
-    return plot(title, parts, _LEFT + _WIDTH + MARGIN, _TOP + _HEIGHT + 30, ("graph", "op", "held"), rows)
+    size = _LEFT + _WIDTH + 6.1 * len(limit) + MARGIN, _TOP + _HEIGHT + (46 if spans else 30)
+    return plot(title, parts, *size, ("graph", "op", "held"), rows)
+
+
+def _peak(name: str, points: Sequence[_Point]) -> str:
+    highest = max(points, key=lambda point: point.held, default=None)
+    return f"{name}, peak {size_text(highest.held)} at {highest.name}" if highest else name
+
+
+def _spans(axes: Axes, curves: Sequence[tuple[str, str, list[_Point]]]) -> Iterator[str]:
+    """Which stretch of a curve each loop is."""
+    for _, colour, points in curves:
+        for loop, group in groupby(enumerate(points), key=lambda one: one[1].loop):
+            positions = [position for position, _ in group]
+            if loop:
+                yield from axes.span(positions[0] / len(points), (positions[-1] + 1) / len(points), loop, colour)
 
 
 def _steps(axes: Axes, points: Sequence[_Point], colour: str) -> str:
@@ -101,6 +121,7 @@ def _steps(axes: Axes, points: Sequence[_Point], colour: str) -> str:
         moves.append(f"L{axes.x((position + 1) / count):.1f} {axes.y(point.held):.1f}")
     moves.append(f"L{axes.x(1):.1f} {axes.y(0):.1f}")
     look = {"fill": colour, "fill-opacity": 0.12, "stroke": colour, "stroke-width": 1.6}
+    look["stroke-dasharray"] = "4 2" if colour == BEFORE else ""
     return element("path", {"d": "".join(moves), **look})
 
 
@@ -125,7 +146,7 @@ def plot_traffic(tiled: fx.GraphModule, gm: fx.GraphModule | None = None, *, cap
         capacity: bytes of the scratchpad.
     """
     moved = traffic(tiled, capacity)
-    bars = [(node.name, one.total, _least(node), AFTER) for node, one in moved.by_node.items()]
+    bars = _largest([(node.name, one.total, _least(node), AFTER) for node, one in moved.by_node.items()])
     bars.append(("whole graph", moved.total, compulsory_bytes(tiled), AFTER))
     if gm is not None:
         bars.append(("whole graph, untiled", traffic(gm, capacity).total, compulsory_bytes(gm), BEFORE))
@@ -143,6 +164,16 @@ def plot_traffic(tiled: fx.GraphModule, gm: fx.GraphModule | None = None, *, cap
     rows = [(name, size_text(total), size_text(least)) for name, total, least, _ in bars]
     title = f"Bytes moved with a scratchpad of {size_text(capacity)}"
     return plot(title, parts, left + 660, _TOP + 24 * len(bars) + MARGIN, ("what", "moved", "least"), rows)
+
+
+def _largest(bars: list[tuple[str, int, int, str]]) -> list[tuple[str, int, int, str]]:
+    """The bars that move most, in order, and one for all others."""
+    if len(bars) <= MOST_BARS:
+        return bars
+    kept = set(sorted(range(len(bars)), key=lambda position: -bars[position][1])[: MOST_BARS - 1])
+    others = [bar for position, bar in enumerate(bars) if position not in kept]
+    rest = (f"{len(others)} others", sum(bar[1] for bar in others), sum(bar[2] for bar in others), AFTER)
+    return [*(bar for position, bar in enumerate(bars) if position in kept), rest]
 
 
 def _least(node: fx.Node) -> int:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 GAP_X, GAP_BEND = 26.0, 12.0
 SWEEPS = 6
-CENTRING = 0.005
+CENTRING = 0.03
 """How much weaker than its neighbours the middle of the picture, 0, pulls an item: long graphs do not drift aside."""
 
 

@@ -14,6 +14,7 @@ from spyre_fx.viz.shapes import document, element, group, text
 
 MARGIN = 16.0
 TITLE = 22.0
+QUIET = "#475569"
 _LEGEND_WIDTH = 480.0
 
 
@@ -84,13 +85,20 @@ def _labels(placed: Placed) -> list[str]:
     y = LINE - 1
     parts = []
     for tag in placed.tags:
-        parts.append(text(PAD, y, tag, fill="#64748b"))
+        parts.append(text(PAD, y, tag, fill=QUIET))
         y += LINE
     for position, line in enumerate(text_lines(placed.box)):
         parts.append(text(PAD, y, line, weight="" if position else "bold"))
         y += LINE
-    if placed.box.badge:
-        parts.extend(_badge(placed.width - 8 - 3 * len(placed.box.badge), 11, placed.box))
+    for line in placed.readers:
+        parts.append(text(PAD, y, line, fill=QUIET))
+        y += LINE
+    right, box = placed.width - PAD, placed.box
+    if box.badge:
+        parts.extend(_badge(placed.width - 8 - 3 * len(box.badge), 11, box))
+        right -= 12 + 6 * len(box.badge)
+    if KINDS[box.kind][1]:
+        parts.append(text(right, LINE * (1 + len(placed.tags)) - 1, KINDS[box.kind][1], fill=QUIET, anchor="end"))
     return parts
 
 
@@ -116,7 +124,7 @@ def _route(layout: Layout, route: Route, page: bool) -> str:
     line = {"d": "".join(path), "fill": "none", "stroke": stroke, "stroke-width": 1.2, "stroke-dasharray": dash}
     end = [element("path", {"d": "M-3.5 -6L3.5 -6L0 0Z", "fill": stroke})]
     if mark:
-        end.append(text(5, -3, mark, fill=stroke, size=9))
+        end.append(text(5, -3, mark, fill=stroke))
     label = f"{route.link.label} ({meaning})" if route.link.label else meaning
     data = {
         "data-route": " ".join(f"{one:.1f}" for one in route.xs),
@@ -145,15 +153,15 @@ def _legend(panels: Sequence[Diagram], width: float) -> tuple[list[str], float]:
             x, y = MARGIN, y + LINE + 2
         parts.append(group(x, y, [sample, text(30, 9, words, size=10)]))
         x += step
-    return parts, y + 2 * MARGIN
+    return [group(0, 0, parts)], y + 2 * MARGIN
 
 
 def _sample(kind: str) -> tuple[str, str]:
     if kind in KINDS:
-        fill, words = KINDS[kind]
+        fill, mark, words = KINDS[kind]
         dash = "5 3" if kind == "module" else ""
         frame = {"x": 4, "y": 0, "width": 20, "height": 11, "fill": fill, "stroke": "#475569", "stroke-dasharray": dash}
-        return element("rect", frame), words
+        return element("rect", frame) + (text(14, 9.5, mark, fill=QUIET, anchor="middle") if mark else ""), words
     stroke, dash, mark, words = VALUES[kind]
     line = {"d": "M0 5L24 5", "fill": "none", "stroke": stroke, "stroke-width": 1.6, "stroke-dasharray": dash}
     return element("path", line), f"{mark} {words}".strip()

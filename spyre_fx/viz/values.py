@@ -65,6 +65,11 @@ def node_detail(node: fx.Node) -> str:
     )
 
 
+def is_getitem(node: fx.Node) -> bool:
+    """Whether the node takes one of several results."""
+    return node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem"
+
+
 def value_lines(node: fx.Node) -> tuple[str, ...]:
     """One line for each tensor that the node makes."""
     value = node.meta.get("val")

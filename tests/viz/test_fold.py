@@ -19,7 +19,7 @@ def op_nodes(gm):
 
 def test_a_chain_folds_to_its_period():
     lines = str(draw(chain(500))).splitlines()
-    assert lines[3] == "sin_1 … add_499  [499 × the 2 nodes above]  <- add"
+    assert lines[3] == "sin_1 … add_499  [499 × the 2 nodes above; → 4×4 f32 64 B]  <- add"
     assert len(lines) == 5
 
 
@@ -37,7 +37,8 @@ def test_few_nodes_stay_alone():
 def test_fold_by_module_on_request():
     lines = [line.split("  ")[0] for line in str(draw(layers(2), fold=True)).splitlines()]
     assert lines == ["input_1", "0", "1", "result"]
-    assert "same ops as 0" in str(draw(layers(2), fold=True))
+    text = str(draw(layers(2), fold=True))
+    assert "same ops as 0" in text and "[Layer, 13 nodes; permute ×2, " in text and "; → 4×8 f32 128 B; same ops" in text
 
 
 def test_no_fold_on_request():

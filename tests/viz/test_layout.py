@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from spyre_fx.viz.diagram import Box, Diagram, Link
 from spyre_fx.viz.graphs import graph_diagram
+from spyre_fx.viz.layers import MOST_IN_A_ROW
+from spyre_fx.viz.layers import layers as placed_rows
 from spyre_fx.viz.layout import MAX_SPAN, Layout, lay_out
 from spyre_fx.viz.rows import GAP_X, Item, place
 from tests.viz.pictures import canonical, layers
@@ -96,6 +99,32 @@ def test_long_links_become_tags():
     links = [*(Link(i, i + 1) for i in range(count)), *(Link(0, count, f"{n}") for n in range(3))]
     layout = lay_out(Diagram([Box(f"box {i}", kind="input" if i == 0 else "other") for i in range(count + 1)], links))
     assert layout.boxes[count].tags == ["← box 0"] and len(layout.routes) == count
+    assert layout.boxes[0].readers == [f"→ box {count}"]
+
+
+def test_a_value_with_many_far_readers_counts_them():
+    count = MAX_SPAN + 8
+    links = [*(Link(i, i + 1) for i in range(count)), *(Link(0, i) for i in range(2, count + 1))]
+    layout = lay_out(Diagram([Box(f"box {i}", kind="input" if i == 0 else "other") for i in range(count + 1)], links))
+    far = count - MAX_SPAN
+    assert layout.boxes[0].readers == [f"→ box {MAX_SPAN + 1}, box {MAX_SPAN + 2}, {far - 2} more"]
+
+
+def test_what_one_box_alone_needs_stands_above_it():
+    names = ["x", "a", "b", "c", "v", "copy", "mm"]
+    boxes = [Box(name, kind="input" if name in "xv" else "other") for name in names]
+    links = [Link(0, 1), Link(1, 2), Link(2, 3), Link(3, 6), Link(4, 5), Link(5, 6)]
+    rows, _ = placed_rows(Diagram(boxes, links))
+    assert rows == [0, 1, 2, 3, 2, 3, 4]
+
+
+@pytest.mark.parametrize("count", [MOST_IN_A_ROW, MOST_IN_A_ROW + 1, 3 * MOST_IN_A_ROW + 2])
+def test_wide_rows_become_several(count):
+    boxes = [*(Box(f"w{i}", kind="parameter") for i in range(count)), Box("loop", kind="loop")]
+    diagram = Diagram(boxes, [Link(i, count) for i in range(count)])
+    rows, _ = placed_rows(diagram)
+    assert max(Counter(rows).values()) == MOST_IN_A_ROW and rows[count] == -(-count // MOST_IN_A_ROW)
+    check(lay_out(diagram))
 
 
 @settings(max_examples=50, deadline=None)

@@ -11,8 +11,9 @@ from spyre_fx.analysis.traffic import traffic
 from spyre_fx.errors import OptionError
 from spyre_fx.viz import plot_lx_map, plot_memory, plot_tile_shapes, plot_traffic, plot_working_set
 from spyre_fx.viz.chart import ticks
+from spyre_fx.viz.plots import MOST_BARS
 from spyre_fx.viz.values import size_text
-from tests.viz.pictures import canonical, check_svg
+from tests.viz.pictures import canonical, chain, check_svg
 
 KIB = 1024
 
@@ -24,8 +25,9 @@ def words(plot):
 def test_the_working_set_falls_below_the_capacity():
     gm, tiled = canonical()
     plot = plot_working_set(gm, tiled, capacity=200 * KIB)
-    assert f"before, peak {size_text(working_set(gm))}" in words(plot)
-    assert "after: one trip of each loop, peak 96 KiB" in words(plot) and "capacity 200 KiB" in words(plot)
+    assert f"before, peak {size_text(working_set(gm))} at add" in words(plot)
+    assert "after: one trip of each loop, peak 96 KiB at add" in words(plot)
+    assert "capacity 200 KiB" in words(plot) and "loop_0" in words(plot)
     assert plot.rows == (
         ("before", "add", "768 KiB"),
         ("before", "mul", "512 KiB"),
@@ -37,9 +39,8 @@ def test_the_working_set_falls_below_the_capacity():
 def test_memory_shows_the_peaks_of_the_budget():
     gm, tiled = canonical()
     shown = words(plot_memory(gm, tiled))
-    assert (
-        f"before, peak {size_text(peak_bytes(gm))}" in shown and f"after, peak {size_text(peak_bytes(tiled))}" in shown
-    )
+    assert f"before, peak {size_text(peak_bytes(gm))} at mul" in shown
+    assert f"after, peak {size_text(peak_bytes(tiled))} at loop_0" in shown
     assert peak_bytes(tiled) < peak_bytes(gm)
 
 
@@ -50,6 +51,13 @@ def test_traffic_stands_beside_the_least():
     assert moved["loop_0"] == ("1 MiB", "1 MiB")
     assert moved["whole graph, untiled"] == (size_text(traffic(gm, 256 * KIB).total), "1 MiB") == ("1.5 MiB", "1 MiB")
     assert "1 MiB, 1.00× the least" in words(plot)
+
+
+def test_traffic_of_a_long_graph_sums_the_small_bars():
+    gm = chain(40)
+    plot = plot_traffic(gm, capacity=KIB)
+    assert len(plot.rows) == MOST_BARS + 1 and plot.rows[-2][0] == f"{80 - MOST_BARS + 1} others"
+    assert plot.rows[-1][:2] == ("whole graph", size_text(traffic(gm, KIB).total))
 
 
 def test_the_lx_map_agrees_with_the_simulated_device():

@@ -13,10 +13,20 @@ from tests.viz.pictures import canonical
 def test_links_follow_the_buffers():
     bundle = spyre_fx.lower(canonical()[1])
     outer = bundle_diagram(bundle)
-    assert [box.name for box in outer.boxes] == ["a", "b", "c", "loop"]
-    (inner,) = [box for box in outer.boxes[-1].inside.boxes if box.inside]
+    assert [box.name for box in outer.boxes] == ["a", "b", "c", "loop", "output_0"]
+    assert [(link.source, link.target) for link in outer.links] == [(0, 3), (1, 3), (2, 3), (3, 4)]
+    (inner,) = [box for box in outer.boxes[3].inside.boxes if box.inside]
     links = [(inner.inside.boxes[link.source].title, link.kind) for link in inner.inside.links]
     assert links == [("a", "hbm"), ("b", "hbm"), ("add", "lx"), ("c", "hbm")]
+
+
+def test_inside_a_loop_a_buffer_says_how_it_moves():
+    outer = bundle_diagram(spyre_fx.lower(canonical()[1]))
+    assert outer.boxes[0].lines == ("◇ hbm 0x0", "[8, 256, 64] SEN169_FP16")
+    once = outer.boxes[3].inside
+    twice = next(box.inside for box in once.boxes if box.inside)
+    assert once.boxes[0].lines == (f"◇ + {128 * 128} B per trip",)  # 128 rows of one stick
+    assert twice.boxes[0].lines == (f"◇ + {2 * 256 * 128} B per trip",)  # 2 blocks of sticks, 256 rows each
 
 
 def test_each_loop_has_its_part_of_the_text():
