@@ -47,9 +47,13 @@ def plot_tile_shapes(
     cells = [_cell(gm, ops, (a, b), (outer, inner), capacity) for a in counts for b in counts]
     known = [cell.moved for cell in cells if cell.moved is not None]
     least, most = min(known, default=0), max(known, default=0)
-    marks = f"least possible {size_text(compulsory_bytes(gm))}; * the best; dashed: a trip needs more than the scratchpad"
+    marks = (
+        f"least possible {size_text(compulsory_bytes(gm))}; * the best; dashed: a trip needs more than the scratchpad"
+    )
     parts = [text(MARGIN, 44, marks, size=10, fill=MUTED)]
-    parts.append(text(MARGIN, 60, f"across: tiles of {_axis(inner)}, down: tiles of {_axis(outer)}", size=10, fill=MUTED))
+    parts.append(
+        text(MARGIN, 60, f"across: tiles of {_axis(inner)}, down: tiles of {_axis(outer)}", size=10, fill=MUTED)
+    )
     for slot, count in enumerate(counts):
         parts.append(text(64 + _CELL_WIDTH * (slot + 0.5), _TOP - 8, f"× {count}", anchor="middle"))
         parts.append(text(56, _TOP + _CELL_HEIGHT * (slot + 0.5) + 4, f"× {count}", anchor="end"))
@@ -61,7 +65,10 @@ def plot_tile_shapes(
         for cell in cells
     ]
     title = f"Bytes moved by tile shape, scratchpad of {size_text(capacity)}"
-    size = max(64 + _CELL_WIDTH * len(counts) + MARGIN, 2 * MARGIN + 6.1 * len(marks)), _TOP + _CELL_HEIGHT * len(counts) + MARGIN
+    size = (
+        max(64 + _CELL_WIDTH * len(counts) + MARGIN, 2 * MARGIN + 6.1 * len(marks)),
+        _TOP + _CELL_HEIGHT * len(counts) + MARGIN,
+    )
     return plot(title, parts, *size, ("outer", "inner", "moved", "held in a trip"), rows)
 
 

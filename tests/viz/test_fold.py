@@ -38,7 +38,9 @@ def test_fold_by_module_on_request():
     lines = [line.split("  ")[0] for line in str(draw(layers(2), fold=True)).splitlines()]
     assert lines == ["input_1", "0", "1", "result"]
     text = str(draw(layers(2), fold=True))
-    assert "same ops as 0" in text and "[Layer, 13 nodes; permute ×2, " in text and "; → 4×8 f32 128 B; same ops" in text
+    assert (
+        "same ops as 0" in text and "[Layer, 13 nodes; permute ×2, " in text and "; → 4×8 f32 128 B; same ops" in text
+    )
 
 
 def test_no_fold_on_request():
