@@ -11,6 +11,7 @@ from torch import fx
 from spyre_fx.analysis.regions import Dataflow
 from spyre_fx.transforms.groups import Level
 from spyre_fx.transforms.online.alignment import Atoms, Layout, Renamed, layout, rows_by_road, rows_by_value
+from spyre_fx.transforms.online.masks import masks_whole_rows
 from spyre_fx.transforms.online.rows import road_to_maximum
 from spyre_fx.transforms.online.terms import Roads, Role, Step, is_constant, without_casts
 from spyre_fx.transforms.online.waiting import Waiting
@@ -133,7 +134,7 @@ class Search:
             late = [node for node in late if not is_constant(node, 0)]
             how = None
             if late:
-                how = self._factor(step, late, renamed, op)
+                how = self._factor(step, late, renamed, op, shift)
                 if how is None:
                     return None
                 factors[step.node] = how
@@ -156,10 +157,12 @@ class Search:
                 found[atom] = outward[by_road[atom]]
         return found
 
-    def _factor(self, step: Step, late: Sequence[fx.Node], renamed: Renamed, op: fx.Node) -> Layout | None:
+    def _factor(self, step: Step, late: Sequence[fx.Node], renamed: Renamed, op: fx.Node, shift: Step) -> Layout | None:
         """How the other operand of a step meets the sum, if the step may just as well follow it."""
         shapes = [node.meta["val"].shape for node in (step.node, step.source)]
         if step.role is not Role.WEIGHTED or len(late) != 1 or shapes[0] != shapes[1]:
+            return None
+        if not masks_whole_rows(step, shift.source, self._is_maximum):
             return None
         return self._layout(self.atoms.operand_map(step.node, late[0]), renamed, op)
 

@@ -5,7 +5,8 @@
                                                  t_next = t_before * a + sum(exp(x - n))
 
 What has been summed up is worth ``a`` of what it was when the maximum grows. Where nothing but -inf was seen yet, ``n``
-counts as 0 in exponents, which makes them 0, and ``a`` is 1 where the maximum stays the same, infinite or not. After
+counts as 0 in exponents, which makes them 0, and ``a`` is 1 where the maximum stays the same, infinite or not. A sum
+that shows what became of a row of nothing else, which is NaN in the untiled graph, gets ``m - m`` added at last. After
 Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018), and Dao et al., "FlashAttention" (2022).
 """
 
@@ -21,6 +22,7 @@ from torch import fx
 from spyre_fx.analysis.regions import Dataflow
 from spyre_fx.transforms.online.alignment import Layout, laid_out
 from spyre_fx.transforms.online.find import Rescalable
+from spyre_fx.transforms.online.masks import condition_of, gives_numbers_to_empty_rows
 from spyre_fx.transforms.online.terms import Role, Step, dtype_of, is_constant, is_narrowing, without_casts
 from spyre_fx.transforms.recurrence import State
 from spyre_fx.transforms.reductions import takes
@@ -36,6 +38,8 @@ class Copies:
         self._made: dict[Any, fx.Node] = {}
         self.last_early: dict[fx.Node, fx.Node] = {}
         """For each running maximum the last of the ops right behind it."""
+        self.totals: dict[fx.Node, set[fx.Node]] = {}
+        """For each running maximum the sums of the weights that it gives."""
 
     def __call__(self, emit: Emitter, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         key = (target, _hashable(args), _hashable(sorted(kwargs.items())))
@@ -80,11 +84,19 @@ class Rescaling:
         partial = self._partial()
         before = emit.before(partial, 0)
         kept = emit(aten.mul.Tensor, before, self._laid_out(self._correction(), self.found.correction))
-        result = emit.after(partial, before, emit(aten.add.Tensor, kept, partial))
+        result = total = emit.after(partial, before, emit(aten.add.Tensor, kept, partial))
+        totals = self.copies.totals.setdefault(self.running.after, set())
+        if gives_numbers_to_empty_rows(self.found, totals):
+            following = emit.widened(self.running.after)
+            nothing = emit(aten.sub.Tensor, following, following)
+            result = emit(aten.add.Tensor, result, self._laid_out(nothing, self.found.correction))
         for step in reversed(self.found.steps):
             if step.role is Role.FACTOR:
-                result = self._with_factor(result, step)
-        return replace_op(op, emit, emit.rounded(result), self.flow)
+                result = self._with_factor(result, total, step)
+        results = emit.rounded(result)
+        if all(step.role not in (Role.WEIGHTED, Role.FACTOR) for step in self.found.steps):
+            totals.update(results)
+        return replace_op(op, emit, results, self.flow)
 
     # ---- the sum of one tile
 
@@ -154,24 +166,15 @@ class Rescaling:
 
     # ---- what follows the loop
 
-    def _with_factor(self, result: fx.Node, step: Step) -> fx.Node:
-        (factor,) = (node for node in step.others if node in self._factors_of(step))
-        value = self._laid_out(factor, self.found.factors[step.node])
-        match step.node.target:
-            case aten.mul.Tensor | aten.div.Tensor as target:
-                return self.emit(target, result, value)
-            case aten.where.self | aten.where.ScalarOther if step.argument == 1:
-                value = self.emit(aten.logical_not.default, value)
-        return self.emit(aten.masked_fill.Scalar, result, value, 0)
-
-    def _factors_of(self, step: Step) -> list[fx.Node]:
-        """The operand that is not a constant."""
-        match step.node.target:
-            case aten.where.self | aten.where.ScalarOther | aten.where.ScalarSelf:
-                return [step.node.args[0]]  # type: ignore[list-item]
-            case aten.masked_fill.Scalar | aten.masked_fill.Tensor:
-                return [step.node.args[1]]  # type: ignore[list-item]
-        return step.others
+    def _with_factor(self, result: fx.Node, total: fx.Node, step: Step) -> fx.Node:
+        """``result`` with the factor of a step. Where a row is masked as a whole, all of ``total``'s weights were 0."""
+        how = self.found.factors[step.node]
+        mask = condition_of(step)
+        if mask is None:
+            (factor,) = step.others
+            return self.emit(step.node.target, result, self._laid_out(factor, how))
+        kept = (total, result) if mask.where_true else (result, total)
+        return self.emit(aten.where.self, self._laid_out(mask.condition, how), *kept)
 
     def _laid_out(self, value: fx.Node, how: Layout) -> fx.Node:
         return laid_out(self.emit, value, how)

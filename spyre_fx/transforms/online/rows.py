@@ -53,13 +53,14 @@ def _source(node: fx.Node, is_maximum: IsMaximum) -> fx.Node | None:
 
 
 def _is_infinite(condition: object, is_maximum: IsMaximum) -> bool:
-    """Whether a condition holds only where the maximum is infinite."""
+    """Whether a condition holds only where the maximum is infinite, and wherever it is -inf."""
     if not isinstance(condition, fx.Node):
         return False
     match condition.target, condition.args:
         case aten.isinf.default, (fx.Node() as value,):
             return road_to_maximum(value, is_maximum) is not None
         case aten.eq.Scalar, (fx.Node() as value, float(number)) if math.isinf(number):
-            value = value.args[0] if value.target is aten.abs.default else value  # type: ignore[assignment]
-            return road_to_maximum(value, is_maximum) is not None
+            of_size = value.target is aten.abs.default
+            value = value.args[0] if of_size else value  # type: ignore[assignment]
+            return (of_size or number < 0) and road_to_maximum(value, is_maximum) is not None
     return False

@@ -89,7 +89,7 @@ RENAMES = frozenset(
     )
 )
 
-_EXPONENTIALS = frozenset((aten.exp.default, aten.exp2.default))
+EXPONENTIALS = frozenset((aten.exp.default, aten.exp2.default))
 
 
 class Roads:
@@ -110,7 +110,7 @@ class Roads:
             self._linear[node] = None
             steps = [Step(node, i, Role.RENAMED if node.target in RENAMES else Role.WEIGHTED) for i in _linear_in(node)]
             self._linear[node] = self._first(steps, self.linear)
-            if node.target in _EXPONENTIALS:
+            if node.target in EXPONENTIALS:
                 self._linear[node] = self._first([Step(node, 0, Role.EXPONENTIAL)], self._exponent)
         return self._linear[node]
 
