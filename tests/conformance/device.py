@@ -5,8 +5,9 @@
 
 The first line takes the samples of torch's operator database that tile (see ``opinfo``), the second every graph that
 the named tests tile, with random inputs. Each is lowered in both bundle formats, looped and unrolled, verified,
-executed, saved, loaded and executed again. All forms must give the same bits, and these must keep the numerics rule:
-an error against float64 of at most twice that of the untiled graph, plus a unit in the last place at the largest
+executed, saved, loaded and executed again. The MLIR in both syntaxes must read back as the program, and ``mlir-opt``
+must accept the generic one, where it is installed. All forms must give the same bits, and these must keep the numerics
+rule: an error against float64 of at most twice that of the untiled graph, plus a unit in the last place at the largest
 magnitude.
 
 A verdict is *same* (with a loop on the device), *hosted* (right, but the device lacks an op, so the host runs the
@@ -19,6 +20,8 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,11 +40,14 @@ from torch.utils import _pytree as pytree
 
 import spyre_fx
 from spyre_fx.codegen.lowered import DeviceStep
+from spyre_fx.codegen.mlir import IRDL_FILE, print_program
+from spyre_fx.codegen.mlir_parse import parse_program
 from spyre_fx.codegen.specs import LoopSpec
 from tests.conformance.opinfo import COUNTS, UNDEFINED, clones, samples, traced
 
 VERDICTS = ("same", "bit-equal", "hosted", "refused", "wrong", "crash", "not run")
 FORMS = [(bundle_format, unroll) for bundle_format in ("seed", "1.0") for unroll in (False, True)]
+MLIR_OPT = shutil.which("mlir-opt-22")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -87,6 +93,7 @@ def check(gm: fx.GraphModule, tiled: fx.GraphModule, tensors: list[torch.Tensor]
         return "not run", type(error).__name__
     results: list[Any] = []
     hosted = False
+    texts: list[str] = []
     try:
         for bundle_format, unroll in FORMS:
             form = f"{bundle_format}, {'unrolled' if unroll else 'looped'}"
@@ -96,6 +103,7 @@ def check(gm: fx.GraphModule, tiled: fx.GraphModule, tensors: list[torch.Tensor]
             if hosted:
                 break
             bundle.verify()
+            texts.append(read_back(bundle))
             if bundle.counters is None or bundle.counters.lx_high_water > bundle.lowered.target.usable_lx_bytes:
                 return "wrong", f"{form}: LX beyond its capacity"
             with tempfile.TemporaryDirectory() as folder:
@@ -109,6 +117,9 @@ def check(gm: fx.GraphModule, tiled: fx.GraphModule, tensors: list[torch.Tensor]
         return "refused", str(error).splitlines()[0]
     except Exception as error:
         return "crash", f"{type(error).__name__}: {str(error)[:300]}"
+    complaint = mlir_opt("// -----\n".join(text for text in texts if text))
+    if complaint:
+        return "wrong", f"mlir-opt: {complaint}"
     for form, result in results[1:]:
         if not all(map(same_bits, pytree.tree_leaves(results[0][1]), pytree.tree_leaves(result))):
             return "wrong", f"{form} gives other bits than {results[0][0]}"
@@ -119,6 +130,23 @@ def check(gm: fx.GraphModule, tiled: fx.GraphModule, tensors: list[torch.Tensor]
         return "hosted", ""
     leaves = zip(pytree.tree_leaves(results[0][1]), pytree.tree_leaves(eager), strict=True)
     return ("bit-equal" if all(same_bits(one, other) for one, other in leaves) else "same"), ""
+
+
+def read_back(bundle: spyre_fx.Bundle) -> str:
+    """The generic MLIR of a bundle; both syntaxes read back as the programs that they were printed from."""
+    for program in bundle.programs:
+        for syntax in ("spyre", "generic"):
+            assert parse_program(print_program(program, syntax), program.files) == program, syntax  # type: ignore[arg-type]
+    return bundle.mlir("generic")
+
+
+def mlir_opt(text: str) -> str:
+    """What ``mlir-opt`` has against a text; nothing where it is not installed."""
+    if MLIR_OPT is None or not text:
+        return ""
+    command = [MLIR_OPT, f"--irdl-file={IRDL_FILE}", "--split-input-file", "-o", "/dev/null"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+    return done.stderr[:300] if done.returncode or done.stderr else ""
 
 
 def has_loop(bundle: spyre_fx.Bundle, tiled: fx.GraphModule) -> bool:
@@ -137,7 +165,8 @@ def same_bits(one: Any, other: Any) -> bool:
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.nan_to_num(nan=7.0) if tensor.is_floating_point() else tensor
+    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return torch.where(tensor.isnan(), 7.0, tensor) if tensor.is_floating_point() else tensor
 
 
 def breach(result: Any, eager: Any, exact: Any) -> str | None:
@@ -156,13 +185,15 @@ def breach(result: Any, eager: Any, exact: Any) -> str | None:
             return f"{list(one.shape)} {one.dtype} instead of {list(want.shape)} {want.dtype}"
         if one.numel() and one.stride() != want.stride():
             return f"strides {one.stride()} instead of {want.stride()}"
+        if one.is_complex():
+            one, want = torch.view_as_real(one), torch.view_as_real(want)
         if not one.is_floating_point():
             return f"{int((one != want).sum())} of {one.numel()} values of {one.dtype} differ"
         finite = want.isfinite()
         if not torch.equal(finite, one.isfinite()) or not same_bits(one[~finite], want[~finite]):
             return "values that are not finite differ"
         best = pytree.tree_leaves(exact()) if best is None else best
-        true = best[position].double()
+        true = plain(best[position]).double()
         good = finite & true.isfinite()
         largest = true[good].abs().max().to(one.dtype)
         ulp = float(torch.nextafter(largest, torch.tensor(math.inf, dtype=one.dtype)) - largest)
