@@ -1,20 +1,27 @@
 """Tile every sample of torch's operator database along every dim of every tensor input.
 
-    python -m tests.conformance.opinfo [--dtypes float32 int64 ...] [--ops softmax ...] [--samples 4] [--markdown FILE]
+    python -m tests.conformance.opinfo [--dtypes float32 int64 ...] [--ops softmax ...] [--samples 4] [--data plain]
+        [--part i/n --save FILE]
+    python -m tests.conformance.opinfo --merge FILE ... --markdown docs/conformance.md
 
 Each sample is traced with ``make_fx`` and tiled with all its ops in one group, seeded at one dim of one input, by 2 and
 by 3 (so that remainders come up). A verdict is *same* (equal to the untiled graph, with a loop in it), *refused* (by an
-error of the library), *wrong* (another value, type, shape or stride, or no loop) or *crash*.
+error of the library), *wrong* (another value, type, shape, stride or sharing of memory, or no loop) or *crash*.
+``--data`` changes the samples: ``ties`` rounds them to halves, ``nan`` also makes some of them NaN, ``strided`` gives
+every input strides of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +36,7 @@ import spyre_fx
 
 DTYPES = ("float32", "int64", "bool", "bfloat16", "complex64")
 COUNTS = (2, 3)
+KINDS = ("same", "refused", "wrong", "crash", "not traced", "not run")
 UNDEFINED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 TOLERANCE = {torch.bfloat16: 3e-2, torch.float32: 1e-4, torch.complex64: 1e-4}
 
@@ -64,19 +72,50 @@ def traced(op: Any, sample: Any) -> tuple[fx.GraphModule, list[torch.Tensor]] | 
         return None
 
 
-def samples(op: Any, dtype: torch.dtype, limit: int) -> Iterator[Any]:
+def samples(op: Any, dtype: torch.dtype, limit: int, data: str) -> Iterator[Any]:
     for number, sample in enumerate(op.sample_inputs("cpu", dtype)):
         if number == limit:
             return
-        yield sample
+        yield (
+            sample
+            if data == "plain"
+            else sample.transform(partial(CHANGES[data], torch.Generator().manual_seed(number)))
+        )
 
 
-def check_op(op: Any, dtype: torch.dtype, limit: int) -> Verdicts:
+def rounded(_: torch.Generator, leaf: Any) -> Any:
+    """Values with ties."""
+    if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+        return leaf
+    return torch.complex(rounded(_, leaf.real), rounded(_, leaf.imag)) if leaf.is_complex() else (leaf * 2).round() / 2
+
+
+def unordered(generator: torch.Generator, leaf: Any) -> Any:
+    """Ties, and every eighth value or so not a number."""
+    if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+        return leaf
+    return rounded(generator, leaf).masked_fill(torch.rand(leaf.shape, generator=generator) < 0.12, torch.nan)
+
+
+def strided(generator: torch.Generator, leaf: Any) -> Any:
+    """The same values behind permuted strides with gaps, at an offset."""
+    if not isinstance(leaf, torch.Tensor) or not leaf.dim() or leaf.layout is not torch.strided:
+        return leaf
+    order = torch.randperm(leaf.dim(), generator=generator).tolist()
+    wide = torch.zeros([2 * leaf.shape[dim] + 1 for dim in order], dtype=leaf.dtype)
+    gapped = wide[tuple(slice(1, None, 2) for _ in order)].permute([order.index(dim) for dim in range(leaf.dim())])
+    return gapped.copy_(leaf.detach())
+
+
+CHANGES: dict[str, Callable[[torch.Generator, Any], Any]] = {"ties": rounded, "nan": unordered, "strided": strided}
+
+
+def check_op(op: Any, dtype: torch.dtype, limit: int, data: str = "plain") -> Verdicts:
     """All verdicts for one op; memory that nobody has written has no value to compare."""
     torch.manual_seed(0)
     full_name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
     verdicts = Verdicts(full_name, str(dtype).removeprefix("torch."))
-    for sample in samples(op, dtype, limit):
+    for sample in samples(op, dtype, limit, data):
         found = traced(op, sample)
         if found is None:
             verdicts.counts["not traced"] += 1
@@ -122,6 +161,8 @@ def check_tiling(gm: fx.GraphModule, tensors: list[torch.Tensor], groups: list[A
     except Exception as error:
         return "crash", f"run: {type(error).__name__}: {str(error).splitlines()[:1]}"
     problem = difference(expected, actual) or difference(theirs, ours)
+    if problem is None and sharing(theirs, expected) != sharing(ours, actual):
+        problem = f"results share memory as {sharing(ours, actual)} instead of {sharing(theirs, expected)}"
     if problem is None and not any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules()):
         problem = "no loop"
     return ("same", "") if problem is None else ("wrong", problem)
@@ -129,6 +170,16 @@ def check_tiling(gm: fx.GraphModule, tensors: list[torch.Tensor], groups: list[A
 
 def clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x) for x in tensors]
+
+
+def sharing(inputs: list[torch.Tensor], results: Any) -> list[tuple[int, int | None]]:
+    """By result: the first tensor that is this very object, and the first that lies in the same memory."""
+    every = [*inputs, *(leaf for leaf in pytree.tree_leaves(results) if isinstance(leaf, torch.Tensor))]
+    places = [leaf.untyped_storage().data_ptr() for leaf in every]
+    return [
+        (next(i for i, other in enumerate(every) if other is leaf), places.index(place) if place else None)
+        for leaf, place in list(zip(every, places, strict=True))[len(inputs) :]
+    ]
 
 
 def difference(expected: Any, actual: Any) -> str | None:
@@ -168,18 +219,55 @@ def table(results: list[Verdicts]) -> str:
         tiled = [result for result in could if result.counts["same"]]
         total = sum((result.counts for result in mine), Counter())
         share = f"{len(tiled)} of {len(could)} ({100 * len(tiled) / max(len(could), 1):.0f} %)"
-        rows.append([dtype, len(mine), share, *(total[key] for key in ("same", "refused", "wrong", "crash"))])
-    headers = ["dtype", "ops", "ops with a tiled sample", "same", "refused", "wrong", "crash"]
+        rows.append([dtype, len(mine), share, *(total[key] for key in KINDS)])
+    headers = ["dtype", "ops", "ops with a tiled sample", *KINDS]
     return tabulate(rows, headers, tablefmt="github")
 
 
 def op_table(results: list[Verdicts]) -> str:
+    """A row per op and dtype that has something to tile."""
     rows = [
-        [result.name, result.dtype, *(result.counts[key] or "" for key in ("same", "refused", "wrong", "crash"))]
-        for result in results
+        [result.name, result.dtype, *(result.counts[key] or "" for key in KINDS)]
+        for result in sorted(results, key=lambda result: result.name)
         if result.tileable
     ]
-    return tabulate(rows, ["op", "dtype", "same", "refused", "wrong", "crash"], tablefmt="github")
+    return tabulate(rows, ["op", "dtype", *KINDS], tablefmt="github")
+
+
+def page(results: list[Verdicts], command: str) -> str:
+    """The document that ``--markdown`` writes."""
+    return NOTE.format(command=command, totals=table(results), ops=op_table(results))
+
+
+NOTE = """# Conformance
+
+Every op of torch's own operator database (`torch.testing._internal.common_methods_invocations.op_db`) is traced with
+`make_fx`, sample by sample, and tiled with all its ops in one group along every dim of every tensor input, by 2 and by
+3. A verdict is *same* (values, types, shapes, strides and the sharing of memory are those of the untiled graph, and a
+loop is there), *refused* (by an error of this library), *wrong* (anything else) or *crash* (another exception). Samples
+that no tracer takes are *not traced*; where the untiled graph fails itself, the sample is *not run*.
+
+{command}
+
+{totals}
+
+An op counts as tileable where a sample has an input with a dim of size 2 or more. Where all its samples are refused, it
+needs the whole of each dim (a transform, a decomposition of a matrix, a sort), its result's size depends on the values,
+it draws random numbers, or it writes into its operands: [the table of rules](coverage.md) tells which.
+
+{ops}
+"""
+
+
+def saved(results: list[Verdicts], command: str) -> str:
+    return json.dumps({"command": command, "results": [{**vars(result), "counts": dict(result.counts)} for result in results]})
+
+
+def merged(paths: list[Path]) -> tuple[list[Verdicts], list[str]]:
+    """The results of several runs, dtype by dtype in the usual order, and their command lines."""
+    parts = [json.loads(path.read_text("utf-8")) for path in paths]
+    results = [Verdicts(**{**one, "counts": Counter(one["counts"])}) for part in parts for one in part["results"]]
+    return sorted(results, key=lambda one: (DTYPES.index(one.dtype), one.name)), [part["command"] for part in parts]
 
 
 def main() -> int:
@@ -187,9 +275,26 @@ def main() -> int:
     parser.add_argument("--dtypes", nargs="*", default=DTYPES)
     parser.add_argument("--ops", nargs="*")
     parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--data", choices=["plain", *CHANGES], default="plain")
     parser.add_argument("--part", default="0/1", help="i/n: only every n-th op, from the i-th")
+    parser.add_argument("--save", type=Path, help="keep the verdicts, to be merged")
+    parser.add_argument("--merge", type=Path, nargs="*", help="take verdicts that were saved instead of running")
     parser.add_argument("--markdown", type=Path, help="write the tables to a file")
     options = parser.parse_args()
+    if options.merge:
+        results, commands = merged(options.merge)
+    else:
+        results, commands = run(options), [shlex.join(["python", "-m", "tests.conformance.opinfo", *sys.argv[1:]])]
+    print(table(results))
+    if options.save:
+        options.save.write_text(saved(results, commands[0]), encoding="utf-8")
+    if options.markdown:
+        text = "Made by\n\n```sh\n" + "\n".join(dict.fromkeys(commands)) + "\n```"
+        options.markdown.write_text(page(results, text), encoding="utf-8")
+    return int(any(result.counts["wrong"] or result.counts["crash"] for result in results))
+
+
+def run(options: argparse.Namespace) -> list[Verdicts]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)  # the tensors are tiny
     part, parts = (int(number) for number in options.part.split("/"))
@@ -201,14 +306,10 @@ def main() -> int:
                 continue
             if dtype not in op.supported_dtypes("cpu"):
                 continue
-            results.append(check_op(op, dtype, options.samples))
+            results.append(check_op(op, dtype, options.samples, options.data))
             for problem in results[-1].problems[:3]:
                 print(problem, flush=True)
-    print(table(results))
-    if options.markdown:
-        note = f"# Conformance\n\n{__doc__.splitlines()[0]} At most {options.samples} samples an op.\n"
-        options.markdown.write_text(f"{note}\n{table(results)}\n\n{op_table(results)}\n", encoding="utf-8")
-    return int(any(result.counts["wrong"] or result.counts["crash"] for result in results))
+    return results
 
 
 if __name__ == "__main__":
