@@ -49,8 +49,13 @@ def _functional_form(node: fx.Node) -> OpOverload | None:
     if not name.endswith("_") or written != list(schema.arguments[:1]) or len(schema.returns) != 1:
         return None
     packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
-    form = getattr(packet, node.target._overloadname, None)
-    return form if isinstance(form, OpOverload) and not form._schema.is_mutable else None
+    forms = (getattr(packet, overload) for overload in packet.overloads()) if packet is not None else ()
+    # The two forms may call an overload differently: pow_.Scalar(self, exponent) is pow.Tensor_Scalar.
+    return next((form for form in forms if not form._schema.is_mutable and _takes(form) == _takes(node.target)), None)
+
+
+def _takes(op: OpOverload) -> list[tuple[str, str]]:
+    return [(argument.name, str(argument.type)) for argument in op._schema.arguments]
 
 
 def _fits(node: fx.Node, target: OpOverload) -> bool:

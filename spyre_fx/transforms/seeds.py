@@ -73,7 +73,7 @@ def _first_with(position: int, ops: Sequence[fx.Node], flow: Dataflow) -> str:
 
 
 def _seed_at(op: fx.Node, space: IterationSpace, position: int, flow: Dataflow) -> Seed:
-    """The dim that a position stands for: one of the result, or one of an operand that the result lacks."""
+    """The dim that a position stands for: one of the result, or one of an operand or a further result."""
     if position < len(space.results[0]):
         return Seed(Value(op), position)
     (axis,) = space.positions[position]
@@ -81,6 +81,10 @@ def _seed_at(op: fx.Node, space: IterationSpace, position: int, flow: Dataflow) 
         for dim, axes in enumerate(index_map):
             if axis in axes:
                 return Seed(value, dim, frozenset((op,)), operand)
+    for result, index_map in enumerate(space.results):
+        for dim, axes in enumerate(index_map):
+            if axis in axes:
+                return Seed(Value(op, result), dim)
     raise AssertionError(f"axis {axis} of {op.name} indexes no tensor")
 
 

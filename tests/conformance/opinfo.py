@@ -38,6 +38,8 @@ DTYPES = ("float32", "int64", "bool", "bfloat16", "complex64")
 COUNTS = (2, 3)
 KINDS = ("same", "refused", "wrong", "crash", "not traced", "not run")
 UNDEFINED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+HIDDEN_VIEWS = ("unsafe_chunk", "unsafe_split")
+"""Ops that may return views though their schemas tell of none."""
 TOLERANCE = {torch.bfloat16: 3e-2, torch.float32: 1e-4, torch.complex64: 1e-4}
 
 
@@ -85,16 +87,21 @@ def samples(op: Any, dtype: torch.dtype, limit: int, data: str) -> Iterator[Any]
 
 def rounded(_: torch.Generator, leaf: Any) -> Any:
     """Values with ties."""
-    if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+    if not _has_fractions(leaf):
         return leaf
     return torch.complex(rounded(_, leaf.real), rounded(_, leaf.imag)) if leaf.is_complex() else (leaf * 2).round() / 2
 
 
 def unordered(generator: torch.Generator, leaf: Any) -> Any:
     """Ties, and every eighth value or so not a number."""
-    if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+    if not _has_fractions(leaf):
         return leaf
     return rounded(generator, leaf).masked_fill(torch.rand(leaf.shape, generator=generator) < 0.12, torch.nan)
+
+
+def _has_fractions(leaf: Any) -> bool:
+    is_dense = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+    return is_dense and (leaf.is_floating_point() or leaf.is_complex())
 
 
 def strided(generator: torch.Generator, leaf: Any) -> Any:
@@ -161,7 +168,11 @@ def check_tiling(gm: fx.GraphModule, tensors: list[torch.Tensor], groups: list[A
     except Exception as error:
         return "crash", f"run: {type(error).__name__}: {str(error).splitlines()[:1]}"
     problem = difference(expected, actual) or difference(theirs, ours)
-    if problem is None and sharing(theirs, expected) != sharing(ours, actual):
+    if (
+        problem is None
+        and not any(name in code for name in HIDDEN_VIEWS)
+        and sharing(theirs, expected) != sharing(ours, actual)
+    ):
         problem = f"results share memory as {sharing(ours, actual)} instead of {sharing(theirs, expected)}"
     if problem is None and not any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules()):
         problem = "no loop"
@@ -260,7 +271,9 @@ it draws random numbers, or it writes into its operands: [the table of rules](co
 
 
 def saved(results: list[Verdicts], command: str) -> str:
-    return json.dumps({"command": command, "results": [{**vars(result), "counts": dict(result.counts)} for result in results]})
+    return json.dumps(
+        {"command": command, "results": [{**vars(result), "counts": dict(result.counts)} for result in results]}
+    )
 
 
 def merged(paths: list[Path]) -> tuple[list[Verdicts], list[str]]:

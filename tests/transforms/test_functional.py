@@ -32,11 +32,15 @@ def chained(x: torch.Tensor) -> torch.Tensor:
     return x.exp().add_(1).sqrt_().mul_(x)
 
 
+def powers(x: torch.Tensor) -> torch.Tensor:
+    return x.exp().pow_(2).pow_(x).floor_divide_(x.abs() + 1)
+
+
 def rms_norm(x: torch.Tensor) -> torch.Tensor:
     return F.rms_norm(x, (4,))
 
 
-@pytest.mark.parametrize("fn", [scaled, read_before_and_after, chained, rms_norm])
+@pytest.mark.parametrize("fn", [scaled, read_before_and_after, chained, powers, rms_norm])
 def test_writes_into_values_of_the_graph(fn: Any) -> None:
     gm = traced(fn, X)
     assert any(name.endswith("_") for name in ops_of(gm))

@@ -95,6 +95,15 @@ def test_a_getitem_comes_along_with_its_op() -> None:
     check_tiled(gm, [(ops_of(gm), 3)], x)
 
 
+def test_a_position_that_only_a_further_result_has() -> None:
+    x = torch.randn(6, 4)
+    gm = traced(lambda x: x.cummax(0).indices, x)
+    check_tiled(gm, [(["cummax"], 2, [1])], x)
+    for position in (0, 2, 3):
+        with pytest.raises(TilingError, match="reaches 'cummax' along an axis that cannot be cut"):
+            tile(gm, [(["cummax"], 2, [position])])
+
+
 WRONG: dict[str, tuple[Any, str]] = {
     "no list": ("add", "a list of groups"),
     "no pair": ([("add",)], "groups\\[0\\] is \\('add',\\)"),
