@@ -15,7 +15,7 @@ from torch import fx
 
 from spyre_fx.analysis.iteration import OpCall
 from spyre_fx.analysis.rules.shapes import normal_dim
-from spyre_fx.transforms import attention, convolutions, moments, pairs, selection  # noqa: F401  (more rewrites)
+from spyre_fx.transforms import attention, convolutions, moments, norms, pairs, selection  # noqa: F401  (more rewrites)
 from spyre_fx.transforms.rewriting import Emitter, reduced, rewrites
 
 aten = torch.ops.aten

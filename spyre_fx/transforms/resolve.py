@@ -16,7 +16,7 @@ from spyre_fx.analysis.regions import Dataflow, Value, readers
 from spyre_fx.errors import SpyreFxError, collect
 from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms import decompose as _rewrites  # noqa: F401  (fills the table)
-from spyre_fx.transforms.atoms import refine
+from spyre_fx.transforms.atoms import Refined, refine
 from spyre_fx.transforms.counts import tiles_per_factor
 from spyre_fx.transforms.follow import Composite, LevelAxis, follow
 from spyre_fx.transforms.groups import Level, Seed
@@ -60,8 +60,9 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool, moved: dict[Value
             level = _with_nest(level, obstacle)
             continue
         if obstacle is None:
-            rewritten = online.next(group, flow)
+            heirs, rewritten = {}, online.next(group, flow)
         else:
+            heirs = _heirs(level, obstacle.ops, group.refined, flow)
             rewritten = {op: rewrite(op, combine, flow) for op, combine in obstacle.ops.items()}
         if not rewritten:
             _check_reached(group, flow, made)
@@ -71,7 +72,7 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool, moved: dict[Value
         online.selections.update(op for new in rewritten.values() for op in new.selections)
         for op, new in rewritten.items():
             moved |= replaced_values(op, new, flow)
-        level = _with_rewritten(level, rewritten, flow)
+        level = _with_rewritten(level, rewritten, heirs, flow)
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,26 @@ def _with_moved(level: Level, moved: Mapping[Value, Value]) -> Level:
     return replace(level, seeds=seeds, body=body)
 
 
-def _with_rewritten(level: Level, rewritten: Mapping[fx.Node, Rewritten], flow: Dataflow) -> Level:
+def _heirs(level: Level, ops: Collection[fx.Node], refined: Refined, flow: Dataflow) -> dict[Seed, list[Seed]]:
+    """For seeds at what ``ops`` read the other places of the same axis, results first: what comes of an op may need to
+    know no more of an operand than its shape.
+    """
+    heirs: dict[Seed, list[Seed]] = {}
+    for seed in (seed for inner in level.walk() for seed in inner.seeds):
+        for op in ops:
+            reads = list(zip(flow.reads(op), refined.operands[op], strict=True))
+            axes = {tuple(refined.named(index_map, seed)) for value, index_map in reads if value == seed.value}
+            places = [*((Value(op, i), index_map) for i, index_map in enumerate(refined.results[op])), *reads]
+            for value, index_map in places:
+                dims = [dim for dim, axis in enumerate(index_map) if axis in axes]
+                users = None if value.node is op else frozenset((op,))
+                heirs.setdefault(seed, []).extend(Seed(value, dim, users) for dim in dims)
+    return heirs
+
+
+def _with_rewritten(
+    level: Level, rewritten: Mapping[fx.Node, Rewritten], heirs: Mapping[Seed, Sequence[Seed]], flow: Dataflow
+) -> Level:
     """The level with the new ops in place of the old ones."""
     values: dict[Value, Value] = {}
     for op, new in rewritten.items():
@@ -164,11 +184,16 @@ def _with_rewritten(level: Level, rewritten: Mapping[fx.Node, Rewritten], flow: 
         for op in ops:
             yield from rewritten[op].ops if op in rewritten else (op,)
 
+    def is_read(value: Value) -> bool:
+        return any(value in flow.reads(op) for op in ops_for(level.ops))
+
     def seed(old: Seed) -> Seed:
+        if heirs.get(old) and not is_read(old.value):
+            old = next((heir for heir in heirs[old] if heir.value in values or is_read(heir.value)), old)
         users = None if old.users is None else frozenset(ops_for(old.users))
         return replace(old, value=values.get(old.value, old.value), users=users, operand=None)
 
     body: list[fx.Node | Level] = []
     for item in level.body:
-        body += [_with_rewritten(item, rewritten, flow)] if isinstance(item, Level) else ops_for((item,))
+        body += [_with_rewritten(item, rewritten, heirs, flow)] if isinstance(item, Level) else ops_for((item,))
     return replace(level, seeds=tuple(map(seed, level.seeds)), body=tuple(body))

@@ -89,7 +89,7 @@ def test_gradients_of_parameters_sum_over_the_leading_dims() -> None:
     data = space_of(aten.native_layer_norm_backward.default, *args, [True, False, False])
     both = space_of(aten.native_layer_norm_backward.default, *args, [True, True, True])
     assert data.axes[0] == Axis(3)
-    assert both.axes[0] == Axis(3, Kind.REDUCTION, "")
+    assert both.axes[0] == Axis(3, Kind.REDUCTION, "layer_norm_backward")
 
 
 def test_convolution() -> None:

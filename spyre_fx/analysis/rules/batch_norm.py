@@ -34,21 +34,21 @@ def batch_norm(call: OpCall) -> IterationSpace | None:
     statistics = training or any(not _is_empty(result) for result in call.results[1:])
     x, *per_channel = call.operands
     b = SpaceBuilder()
-    image, channel = _image(b, x, free=not statistics)
+    image, channel = _image(b, x, free=not statistics, combine="batch_norm" if training else "")
     results = [whole(b, result) if _is_empty(result) else [channel] for result in call.results[1:]]
     return b.build([image, *[[channel]] * len(per_channel)], [image, *results])
 
 
 @rule(*_PER_CHANNEL_BACKWARD)
 def batch_norm_backward(call: OpCall) -> IterationSpace | None:
-    """Batch and space are free only in evaluation and without gradients of the parameters."""
+    """Batch and space are free in evaluation without gradients of the parameters; those sum over them."""
     mask = call.argument("output_mask")
     x = call.argument("input")
     training = call.argument("train", call.argument("update"))
     if not mask[0]:
         return None
     b = SpaceBuilder()
-    image, channel = _image(b, x, free=not training and not any(mask[1:]))
+    image, channel = _image(b, x, free=not training and not any(mask[1:]), combine="batch_norm_backward")
     operands: list[Dims] = []
     for name in tensor_arguments(call):
         tensor = call.argument(name)
@@ -58,9 +58,9 @@ def batch_norm_backward(call: OpCall) -> IterationSpace | None:
     return b.build(operands, [image if position == 0 else [channel] for position, on in enumerate(mask) if on])
 
 
-def _image(b: SpaceBuilder, x: torch.Tensor, *, free: bool) -> tuple[Dims, int]:
+def _image(b: SpaceBuilder, x: torch.Tensor, *, free: bool, combine: str) -> tuple[Dims, int]:
     """The map of ``[batch, channel, *space]``, and its channel axis."""
-    image = [b.axis(size) if free or dim == 1 else b.reduction(size, "") for dim, size in enumerate(x.shape)]
+    image = [b.axis(size) if free or dim == 1 else b.reduction(size, combine) for dim, size in enumerate(x.shape)]
     return image, image[1]
 
 
@@ -70,7 +70,7 @@ def _is_empty(tensor: torch.Tensor) -> bool:
 
 @rule(aten.native_group_norm.default)
 def group_norm(call: OpCall) -> IterationSpace | None:
-    """All channels of a group are summed over and kept; groups are uncut, as the kernel takes only dense images."""
+    """All channels of a group are summed over and kept; the kernel takes only dense images, hence no tile of groups."""
     x, *parameters = call.operands
     b = SpaceBuilder()
     grouped = _grouped(b, x, call.argument("group"), batch=b.axis(x.shape[0]), combine="group_norm")
@@ -83,11 +83,11 @@ def group_norm(call: OpCall) -> IterationSpace | None:
 
 @rule(aten.native_group_norm_backward.default)
 def group_norm_backward(call: OpCall) -> IterationSpace | None:
-    """The gradients of the parameters sum over the batch, which is then uncut. The kernel ignores strides."""
+    """The gradients of the parameters sum over the batch. The kernel ignores strides."""
     mask, x = call.argument("output_mask"), call.argument("input")
     b = SpaceBuilder()
-    batch = b.reduction(x.shape[0], "") if any(mask[1:]) else b.axis(x.shape[0])
-    grouped = _grouped(b, x, call.argument("group"), batch, combine="")
+    batch = b.reduction(x.shape[0], "group_norm_backward") if any(mask[1:]) else b.axis(x.shape[0])
+    grouped = _grouped(b, x, call.argument("group"), batch, combine="group_norm_backward")
     if grouped is None or not mask[0]:
         return None
     image, channels = grouped
@@ -102,7 +102,7 @@ def _grouped(
 ) -> tuple[Dims, tuple[int, int]] | None:
     if symbolic(groups) or not divides(groups, x.shape[1]):
         return None
-    channels = b.reduction(groups, ""), b.reduction(x.shape[1] // groups, combine)
+    channels = b.reduction(groups, combine), b.reduction(x.shape[1] // groups, combine)
     return [batch, channels, *(b.reduction(size, combine) for size in x.shape[2:])], channels
 
 

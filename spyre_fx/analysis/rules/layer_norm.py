@@ -7,6 +7,7 @@ import torch
 from spyre_fx.analysis.iteration import IterationSpace, OpCall, SpaceBuilder
 from spyre_fx.analysis.rules.shapes import Dims, tensor_arguments
 from spyre_fx.analysis.rules.table import rule
+from spyre_fx.analysis.sizes import is_one
 
 aten = torch.ops.aten
 
@@ -42,12 +43,18 @@ def _axes(b: SpaceBuilder, x: torch.Tensor, count: int, combine: str) -> tuple[D
 
 @rule(aten.native_layer_norm_backward.default, aten._fused_rms_norm_backward.default)
 def norm_backward(call: OpCall) -> IterationSpace | None:
-    """The gradients of weight and bias sum over the leading dims, which are then uncut."""
+    """The gradients of weight and bias sum over the leading dims, that of the data over the normalised ones.
+
+    The kernel reads the statistics as if they were dense, so it takes tiles of the outermost dim only.
+    """
     x, mask, count = call.argument("input"), call.argument("output_mask"), len(call.argument("normalized_shape"))
     split = x.dim() - count
     b = SpaceBuilder()
-    leading = [b.reduction(size, "") if any(mask[1:]) else b.axis(size) for size in x.shape[:split]]
-    normalised = [b.reduction(size, "") for size in x.shape[split:]]
+    combine = "layer_norm_backward"
+    outermost = next((dim for dim, size in enumerate(x.shape[:split]) if not is_one(size)), 0)
+    free = [dim == outermost and not any(mask[1:]) for dim in range(split)]
+    leading = [b.axis(x.shape[dim]) if free[dim] else b.reduction(x.shape[dim], combine) for dim in range(split)]
+    normalised = [b.reduction(size, combine) for size in x.shape[split:]]
     full, statistics = [*leading, *normalised], [*leading, *[None] * count]
     of_argument: dict[str, Dims] = {"grad_out": full, "input": full, "mean": statistics, "rstd": statistics}
     operands = [of_argument.get(name, normalised) for name in tensor_arguments(call)]

@@ -44,7 +44,7 @@ def out_form(node: fx.Node) -> OutForm | None:
     outs = results_of(node)
     if is_kernel(node.target) and outs:
         return OutForm(_into(node.target))
-    if not isinstance(node.target, OpOverload) or not outs:
+    if not isinstance(node.target, OpOverload) or not outs or node.target in _WRONG:
         return None
     if node.target in _TABLE:
         return _TABLE[node.target]
@@ -182,6 +182,9 @@ _STRIDED = frozenset(
 """Ops other than pointwise ones whose kernels write to memory of any strides, and as fast as to contiguous memory. (The
 one of ``bmm`` is right too, but slower than a copy afterwards.)
 """
+
+_WRONG = frozenset({aten.native_batch_norm.default, aten._native_batch_norm_legit.no_stats})
+"""Ops whose ``out=`` kernel fills contiguous memory with wrong numbers where an operand has gaps (torch 2.13)."""
 
 _TABLE: dict[OpOverload, OutForm] = {
     aten.relu.default: OutForm(_relu, elementwise=True),
