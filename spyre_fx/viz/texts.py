@@ -108,8 +108,8 @@ def _mermaid_level(diagram: Diagram, prefix: str, indent: str) -> Iterator[str]:
         yield f"{indent}end"
     for link in diagram.links:
         text = _entities(one_line(f"{VALUES[link.kind][2]} {link.label}".strip()))
-        line = "-.->" if VALUES[link.kind][1] else "-->"
-        yield f"{indent}{prefix}_{link.source} {line}{f'|{_mermaid_text(text)}|' if text else ''} {prefix}_{link.target}"
+        arrow = ("-.->" if VALUES[link.kind][1] else "-->") + (f"|{_mermaid_text(text)}|" if text else "")
+        yield f"{indent}{prefix}_{link.source} {arrow} {prefix}_{link.target}"
 
 
 def _mermaid_text(text: str) -> str:

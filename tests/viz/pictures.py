@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import functools
-import shutil
-import subprocess
-from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
 import torch
 from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import spyre_fx
-
-CHROMIUM = shutil.which("chromium")
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 FORBIDDEN = {"style", "class", "id"}
 ALLOWED = {"svg", "rect", "path", "text", "title", "circle", "g"}
@@ -63,23 +56,3 @@ def check_svg(text: str) -> ElementTree.Element:
     names = {name for element in root.iter() for name in element.attrib}
     assert not FORBIDDEN & names and not any(name.startswith("on") for name in names)
     return root
-
-
-def browse(path: Path, place: str = "", *options: str) -> str:
-    """What headless Chromium prints about a page; it keeps no profile and asks no network."""
-    command = [
-        str(CHROMIUM),
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        f"--user-data-dir={path.parent / 'profile'}",
-        "--virtual-time-budget=2000",
-        *(options or ["--dump-dom"]),
-        path.as_uri() + place,
-    ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
