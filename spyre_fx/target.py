@@ -38,6 +38,8 @@ class Target:
     hbm_segments: int = 7
     lx_planning: bool = True
     """Place loop-internal values in LX where they fit; off, every value lives in HBM."""
+    lx_windows: bool = False
+    """Keep values in LX that an inner loop uses window by window, unrolling it: LX addresses are fixed."""
     bundle_format: Literal["seed", "1.0"] = "seed"
     dtype: Literal["float16", "dlfloat16"] = "float16"
     """What a 16-bit number is: IEEE half, or the device's own format, so that its rounding shows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from spyre_fx.codegen.access import Buffer
@@ -13,6 +13,8 @@ from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, Operand
 from spyre_fx.codegen.restickify import RESTICKIFY
 from spyre_fx.codegen.terms import Loop
 from spyre_fx.codegen.tree import HostCall
+
+Windows = Callable[[Loop], bool]
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,17 @@ def life_of(uses: list[Use], spans: Mapping[Loop, tuple[int, int]]) -> Life:
     return Life(min(starts), max(ends), home, not any(use.operand.advance for use in uses))
 
 
-def may_stay(uses: list[Use], splits: Mapping[Kernel, Splits]) -> bool:
+WINDOW_TRIPS = 64
+"""The most trips that are unrolled for a value in LX."""
+
+
+def may_stay(uses: list[Use], splits: Mapping[Kernel, Splits], windows: Windows | None = None) -> bool:
     """Whether each core finds in its own LX what it reads: all of the buffer is written and read in equal slices.
 
     Nothing is expected to be there from one program to the next.
+
+    Args:
+        windows: whether a loop may be unrolled, so that its trips use windows of the buffer; None: none may.
     """
     if not any(use.writes for use in uses) or all(use.writes for use in uses):
         return False
@@ -93,12 +102,26 @@ def may_stay(uses: list[Use], splits: Mapping[Kernel, Splits]) -> bool:
     owned = ownership(first.kernel, first.operand, splits[first.kernel])
     for use in uses:
         operand, own = use.operand, splits[use.kernel]
-        if any(operand.offset) or operand.advance or not _whole(use):
+        if (any(operand.offset) or operand.advance or not _whole(use)) and not _is_window(use, own, windows):
             return False
         apart = [axis for axis, parts in enumerate(own) if parts > 1 and axis not in operand.axes]
         if apart or ownership(use.kernel, operand, own) != owned:
             return False
         if math.prod(own) != math.prod(splits[first.kernel]):
+            return False
+    return True
+
+
+def _is_window(use: Use, splits: Splits, windows: Windows | None) -> bool:
+    """Whether a use is a window that every core finds in its slice: it is cut along dims that no core splits."""
+    operand = use.operand
+    loops = [loop for loop, _ in operand.advance]
+    if windows is None or not all(map(windows, loops)) or math.prod(loop.count for loop in loops) > WINDOW_TRIPS:
+        return False
+    for dim, size in enumerate(operand.buffer.shape):
+        digits = operand.along(dim)
+        moves = operand.offset[dim] or any(steps[dim] for _, steps in operand.advance)
+        if (moves or math.prod(digit.extent for digit in digits) < size) and any(splits[d.axis] > 1 for d in digits):
             return False
     return True
 

@@ -16,7 +16,7 @@ from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.division import Splits
 from spyre_fx.codegen.kernels import Item, Kernel, Operand
 from spyre_fx.codegen.layout import round_up
-from spyre_fx.codegen.lifetimes import Life, Use, life_of, may_stay, uses_of
+from spyre_fx.codegen.lifetimes import Life, Use, Windows, life_of, may_stay, uses_of
 from spyre_fx.codegen.sticks import Layouts
 from spyre_fx.errors.lowering import HBM_FULL, SEGMENT
 from spyre_fx.target import Target
@@ -44,12 +44,14 @@ def plan_memory(
     fixed: list[Buffer],
     target: Target,
     late: Collection[Buffer] = (),
+    windows: Windows | None = None,
 ) -> Plan:
     """Place every buffer.
 
     Args:
         fixed: buffers that the host writes or reads, in the order in which they are to lie in HBM.
         late: buffers that get what room the others leave in LX.
+        windows: whether the trips of a loop may use windows of a buffer in LX; None: none may.
     """
     uses, spans = uses_of(items)
     lives = {buffer: life_of(entries, spans) for buffer, entries in uses.items()}
@@ -60,7 +62,9 @@ def plan_memory(
         sizes = {
             buffer: _core_bytes(entries, layouts, splits)
             for buffer, entries in uses.items()
-            if buffer not in host and buffer.role == "internal" and may_stay(entries, splits)
+            if buffer not in host
+            and buffer.role == "internal"
+            and may_stay(entries, splits, _inside(lives[buffer], windows))
         }
         lx = _place(sizes, lives, uses, target.usable_lx_bytes, late)
     hbm, pool = _place_in_hbm([buffer for buffer in uses if buffer not in lx], fixed, layouts, lives, target)
@@ -72,6 +76,11 @@ def plan_memory(
         _alive_together({buffer: sizes[buffer] for buffer in lx}, lives),
         pool,
     )
+
+
+def _inside(life: Life, windows: Windows | None) -> Windows | None:
+    """``windows``, but for the loops in which a buffer lives: their trips do not see it together."""
+    return None if windows is None else lambda loop: loop not in life.home and windows(loop)
 
 
 def _core_bytes(uses: list[Use], layouts: Layouts, splits: Mapping[Kernel, Splits]) -> int:
@@ -147,7 +156,8 @@ def _alike(one: Operand, other: Operand) -> bool:
     def digits(operand: Operand) -> list[tuple[int, int, int]]:
         return sorted((digit.axis, digit.dim, digit.step) for digit in operand.digits)
 
-    return digits(one) == digits(other) and one.buffer.dtype == other.buffer.dtype
+    moves = (one.offset, one.advance) == (other.offset, other.advance)
+    return moves and digits(one) == digits(other) and one.buffer.dtype == other.buffer.dtype
 
 
 def _alive_together(sizes: Mapping[Buffer, int], lives: Mapping[Buffer, Life]) -> int:

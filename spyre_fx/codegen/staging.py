@@ -9,7 +9,7 @@ scratchpad, and only where there is room.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +27,20 @@ from spyre_fx.codegen.tree import HostCall
 class Stager:
     """Rewrites blocks; ``tiles`` lists the buffers that must get a place in LX, or be given up."""
 
-    def __init__(self, builder: Builder, layouts: Layouts, splits: dict[Kernel, Splits], refused: set[Any]) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        layouts: Layouts,
+        splits: dict[Kernel, Splits],
+        refused: set[Any],
+        held: Collection[Buffer] = (),
+    ) -> None:
+        """``held``: buffers that lie in LX anyway."""
         self.builder = builder
         self.layouts = layouts
         self.splits = splits
         self.refused = refused
+        self.held = held
         self.tiles: dict[Buffer, Any] = {}
 
     def run(self, items: list[Item]) -> list[Item]:
@@ -87,7 +96,11 @@ class Stager:
             or any(parts > 1 and axis not in operand.axes for axis, parts in enumerate(own))
         ):
             return None
-        if self._padded(kernel) or (buffer.role == "internal" and not operand.advance and not any(operand.offset)):
+        if (
+            buffer in self.held
+            or self._padded(kernel)
+            or (buffer.role == "internal" and not operand.advance and not any(operand.offset))
+        ):
             # What is used whole may stay in LX by itself.
             return None
         digits = tuple(sorted((digit.dim, digit.step, digit.extent) for digit in operand.digits))

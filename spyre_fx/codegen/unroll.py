@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -35,6 +36,57 @@ def unroll(specs: Sequence[Spec]) -> tuple[OpSpec | UnimplementedOp, ...]:
         SpecError: for an advance that leaves the buffer, or is not a step along its dims.
     """
     return tuple(_flat(specs, ()))
+
+
+def unroll_windows(specs: Sequence[Spec], depth: int = 0) -> tuple[Spec, ...]:
+    """``specs`` without the loops whose trips move along buffers in LX, where addresses are constants.
+
+    for i in 2: [op on LX window i of y]    ->    op on window 0 of y, op on window 1 of y
+    """
+    found: list[Spec] = []
+    for spec in specs:
+        if not isinstance(spec, LoopSpec):
+            found.append(spec)
+            continue
+        body = unroll_windows(spec.body, depth + 1)
+        if any(map(partial(_moves_in_lx, depth=depth), body)):
+            count, _, _ = trip_count(spec)
+            assert isinstance(count, int), "only loops of known count move along LX"
+            found += (_in_trip(inner, depth, trip) for trip in range(count) for inner in body)
+        else:
+            found.append(replace(spec, body=body))
+    return tuple(found)
+
+
+def _moves_in_lx(spec: Spec, depth: int) -> bool:
+    match spec:
+        case LoopSpec():
+            return any(_moves_in_lx(inner, depth) for inner in spec.body)
+        case OpSpec():
+            return any("lx" in arg.allocation and arg.advance[depth] != 0 for arg in spec.args)
+    return False
+
+
+def _in_trip(spec: Spec, depth: int, trip: int) -> Spec:
+    """``spec`` in one trip of the loop at ``depth``, without that loop."""
+    match spec:
+        case LoopSpec():
+            return replace(spec, body=tuple(_in_trip(inner, depth, trip) for inner in spec.body))
+        case OpSpec():
+            args = tuple(
+                replace(
+                    arg,
+                    advance=_without(arg.advance, depth),
+                    device_coordinates=_moved(spec, arg, arg.advance[depth] * trip),
+                )
+                for arg in spec.args
+            )
+            return replace(spec, args=args, tiled_symbols=_without(spec.tiled_symbols, depth))
+    return spec
+
+
+def _without(entries: tuple[Any, ...], position: int) -> tuple[Any, ...]:
+    return (*entries[:position], *entries[position + 1 :])
 
 
 def _flat(specs: Sequence[Spec], trips: tuple[int, ...]) -> Iterator[OpSpec | UnimplementedOp]:

@@ -26,6 +26,7 @@ from spyre_fx.codegen.division import Splits, divide
 from spyre_fx.codegen.emit import Emitter
 from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, kernels, kernels_of
 from spyre_fx.codegen.launch import Launch
+from spyre_fx.codegen.lifetimes import Windows
 from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, LaunchSize, Lowered, Step
 from spyre_fx.codegen.memory import Plan, plan_memory
 from spyre_fx.codegen.packing import pack
@@ -37,6 +38,7 @@ from spyre_fx.codegen.stick_search import search
 from spyre_fx.codegen.sticks import Layouts
 from spyre_fx.codegen.top import Top
 from spyre_fx.codegen.tree import HostCall, live
+from spyre_fx.codegen.unroll import unroll_windows
 from spyre_fx.target import Target
 
 
@@ -57,7 +59,9 @@ def lower_graph(gm: GraphModule, target: Target) -> Lowered:
     items = Restickifier(builder, items, layouts).run(items)
     items = Padder(builder, layouts).run(items)
     splits = divide(items, layouts, target)
-    items, plan = _planned(builder, items, layouts, splits, list(fixed), target)
+    counted = top.launch(items).counts
+    windows = (lambda loop: loop not in counted) if target.lx_windows else None
+    items, plan = _planned(builder, items, layouts, splits, list(fixed), target, windows)
     used = {operand.buffer for kernel in kernels(items) for operand in kernel.operands}
     numbers = {buffer: number for number, buffer in enumerate(b for b in fixed if b.role in ("input", "output"))}
     launch = top.launch(items)
@@ -89,18 +93,23 @@ def _planned(
     splits: dict[Kernel, Splits],
     fixed: list[Buffer],
     target: Target,
+    windows: Windows | None,
 ) -> tuple[list[Item], Plan]:
     """The program with tiles held in LX as far as there is room, and where everything lies."""
     refused: set[Any] = set()
+    held: list[Buffer] = []
+    if windows is not None:
+        first = plan_memory(items, layouts, splits, fixed, target, windows=windows)
+        held = [buffer for buffer in first.lx if not first.lives[buffer].fixed]
     while target.lx_planning:
-        stager = Stager(builder, layouts, splits, refused)
+        stager = Stager(builder, layouts, splits, refused, held)
         staged = stager.run(items)
-        plan = plan_memory(staged, layouts, splits, fixed, target, late=stager.tiles.keys())
+        plan = plan_memory(staged, layouts, splits, fixed, target, stager.tiles.keys(), windows)
         missing = {key for tile, key in stager.tiles.items() if tile not in plan.lx}
         if not missing:
             return staged, plan
         refused |= missing
-    return items, plan_memory(items, layouts, splits, fixed, target)
+    return items, plan_memory(items, layouts, splits, fixed, target, windows=windows)
 
 
 def _allocation(plan: Plan, buffer: Buffer) -> dict[str, int]:
@@ -143,7 +152,7 @@ def _steps(items: Sequence[Item], emitter: Emitter) -> list[Step]:
 
     def flush() -> None:
         if run:
-            steps.append(DeviceStep(_name(run, len(steps)), emitter.specs(run)))
+            steps.append(DeviceStep(_name(run, len(steps)), unroll_windows(emitter.specs(run))))
             run.clear()
 
     for item in items:

@@ -75,7 +75,7 @@ def tiled(graph, choice):
 def test_random_program(seed):
     function, x, choice = program(seed)
     eager, exact = function(x), function(x.double())
-    target = Target(lx_planning=choice.random() < 0.8, cores=choice.choice([1, 4, 32]))
+    target = Target(lx_planning=choice.random() < 0.8, cores=choice.choice([1, 4, 32]), lx_windows=seed % 2 == 1)
     try:
         bundle = spyre_fx.lower(tiled(make_fx(function)(x), choice), target)
     except spyre_fx.LoweringError as error:
