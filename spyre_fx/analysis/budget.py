@@ -65,11 +65,11 @@ def body_timeline(
 
     args:
         body: a graph whose inputs are tiles.
-        apart: inputs that are not counted, because they are held elsewhere or streamed.
+        apart: nodes whose memory is not counted: inputs that are held elsewhere or streamed, and what leaves at once.
         overwritten: those of ``apart`` that a result may replace in place, as a carried value is.
     """
     buffers = buffers_of(body)
-    counted = (b for b in buffers.all if not (b.is_input and b.producer in apart))
+    counted = (b for b in buffers.all if b.producer not in apart)
     free = [b for b in buffers.all if b.is_input and b.producer in overwritten]
     return _timeline(body, buffers, counted, free, in_place=True)
 

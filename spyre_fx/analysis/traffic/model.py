@@ -6,7 +6,8 @@
   not fit with one more pass over its input, everything else streams.
 - A loop whose trip fits keeps what its body makes, and its tiles: a sliced argument is read once, an assembled result
   written once, a carried value stays. Arguments that every trip needs whole are kept as far as room is left, the
-  smallest first; the others are streamed, in every trip, by the ops that read them.
+  smallest first; the others are streamed, in every trip, by the ops that read them. So are slices that only inner
+  loops read: a trip keeps them if there is room, or else the inner loops read them.
 - A loop whose trip does not fit keeps nothing: its ops move their tiles as those of the outermost graph move tensors.
 - An inner loop has the room that the values of the outer trip leave.
 """
@@ -20,6 +21,7 @@ from torch import fx
 
 from spyre_fx.analysis.budget import body_timeline
 from spyre_fx.analysis.buffers import Buffer, Buffers, buffers_of, byte_size
+from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.loops import carried_arguments, loop_of
 from spyre_fx.analysis.schedule.operand_effects import written_operands
@@ -125,10 +127,10 @@ class _Scope:
         trips = [_Trip(loop.body(phase), phase.trips, loop, held) for phase in loop.phases]
         if any(trip.core > self.free for trip in trips):
             return sum((trip.spilled(self.free) for trip in trips), Moved())
-        room = self.free - max(trip.core for trip in trips)
-        kept = _kept(trips[0], room)
-        room -= sum(kept.values())
-        moved = sum((trip.run(room, frozenset(kept)) for trip in trips), Moved(sum(kept.values())))
+        kept = _kept(trips[0], self.free - max(trip.need() for trip in trips))
+        free = self.free - sum(kept.values())
+        once = sum(size for argument, size in kept.items() if loop.arguments[argument] is None)
+        moved = sum((trip.run(free, frozenset(kept)) for trip in trips), Moved(once))
         return moved + trips[0].ends(written=not self.keeps)
 
 
@@ -142,24 +144,57 @@ class _Trip:
         tensor = [i for i, node in enumerate(self.inputs) if tensors(node.meta.get("val"))]
         self.held = held
         self.carried = [i for i in tensor if i in carried]
-        self.sliced = [i for i in tensor if loop.arguments[i] is not None]
+        sliced = [i for i in tensor if loop.arguments[i] is not None]
+        self.passed_on = [i for i in sliced if i not in held and _only_loops_read(body, self.inputs[i])]
+        """Slices that no op of the trip itself reads."""
+        self.sliced = [i for i in sliced if i not in self.passed_on]
         self.whole = [i for i in tensor if loop.arguments[i] is None and i not in carried and i not in held]
-        apart = [self.inputs[i] for i in {*held, *self.whole, *self.carried}]
+        apart = [self.inputs[i] for i in {*held, *self.whole, *self.passed_on, *self.carried}]
+        apart += self._written_by_loops()
         moments = body_timeline(body, apart, overwritten=[self.inputs[i] for i in self.carried])
         self.live_at = {moment.node: moment.live_bytes for moment in moments}
         self.state = sum(self.size(i) for i in self.carried if i not in held)
         self.core = self.state + max(self.live_at.values(), default=0)
 
+    def _written_by_loops(self) -> list[fx.Node]:
+        """Inner loops whose results only leave this one: their tiles go straight to where the whole result is."""
+        output = self.body.graph.output_node()
+        carried = carried_arguments(self.loop)
+        results: Any = output.args[0]
+        leaving = [node for index, node in enumerate(results) if index not in carried]
+        return [node for node in leaving if set(node.users) == {output} and self._is_put_together(node)]
+
+    def _is_put_together(self, node: fx.Node) -> bool:
+        """Whether a node is the one result of a loop, and no running value."""
+        loop = loop_of(self.body, node)
+        return loop is not None and not carried_arguments(loop)
+
     def size(self, argument: int) -> int:
         """Bytes that one trip sees of an argument."""
         return sum(byte_size(tensor) for tensor in tensors(self.inputs[argument].meta["val"]))
 
-    def run(self, room: int, kept: frozenset[int]) -> Moved:
+    def need(self) -> int:
+        """The most bytes that a trip holds at once, with those of the trips of inner loops that fit."""
+        inner = [self.live_at[node] + _inner(self.body, node, self).need() for node in self._loops()]
+        return max(self.core, *(self.state + size for size in inner), 0)
+
+    def _loops(self) -> list[fx.Node]:
+        return [node for node in self.live_at if loop_of(self.body, node) is not None]
+
+    def is_streamed(self, node: fx.Node) -> bool:
+        """Whether ``node`` is, or views, what a trip need not hold."""
+        while is_view(node):
+            node = node.all_input_nodes[0]
+        return node in self.inputs and self.inputs.index(node) in {*self.whole, *self.passed_on}
+
+    def run(self, free: int, kept: frozenset[int]) -> Moved:
         """All trips, with everything but the streamed arguments in the scratchpad."""
-        resident = frozenset(node for i, node in enumerate(self.inputs) if i not in self.whole or i in kept)
-        free = room + self.core - self.state
+        streamed = {*self.whole, *self.passed_on} - kept
+        resident = frozenset(node for i, node in enumerate(self.inputs) if i not in streamed)
+        free -= self.state
         inside = _Kept(self.body, free, resident, True, self.live_at).total()
-        tiles = sum(self.size(i) for i in self.sliced if i not in self.held)
+        read = {*self.sliced, *kept.intersection(self.passed_on)} - self.held
+        tiles = sum(self.size(i) for i in read)
         return (inside + Moved(tiles)).times(self.count)
 
     def spilled(self, free: int) -> Moved:
@@ -185,10 +220,41 @@ class _Kept(_Scope):
         return inner._loop(node, loop, buffers)
 
 
+def _inner(body: fx.GraphModule, node: fx.Node, trip: _Trip) -> _Trip:
+    """The main trip of a loop inside of ``trip``."""
+    loop = loop_of(body, node)
+    held = {i for i, arg in enumerate(node.args) if isinstance(arg, fx.Node) and not trip.is_streamed(arg)}
+    return _Trip(loop.body(loop.phases[0]), loop.phases[0].trips, loop, held)
+
+
+def _only_loops_read(body: fx.GraphModule, argument: fx.Node) -> bool:
+    """Whether all that reads an argument, through views too, are loops."""
+    users = list(argument.users)
+    return bool(users) and all(
+        _only_loops_read(body, user) if is_view(user) else loop_of(body, user) is not None for user in users
+    )
+
+
+def _is_whole_inside(body: fx.GraphModule, argument: fx.Node) -> bool:
+    """Whether a loop reads all of an argument, or of a view of it, in each of its trips."""
+    for user in argument.users:
+        loop = loop_of(body, user)
+        if loop is not None and any(loop.arguments[i] is None for i, arg in enumerate(user.args) if arg is argument):
+            return True
+        if is_view(user) and _is_whole_inside(body, user):
+            return True
+    return False
+
+
 def _kept(trip: _Trip, room: int) -> dict[int, int]:
-    """The whole arguments that fit into ``room``, the smallest first, with their bytes."""
+    """The arguments that fit into ``room``, with their bytes: whole, or slices for inner loops.
+
+    First those that an inner loop reads whole in each of its trips, then the smallest.
+    """
     kept: dict[int, int] = {}
-    for size, argument in sorted((trip.size(i), i) for i in trip.whole):
+    choice = (*trip.whole, *trip.passed_on)
+    order = sorted((not _is_whole_inside(trip.body, trip.inputs[i]), trip.size(i), i) for i in choice)
+    for _, size, argument in order:
         if size <= room:
             kept[argument] = size
             room -= size

@@ -25,6 +25,8 @@ NEXT_PRODUCTS = 6
 """How many products behind a large value are tried as the end of its region."""
 DEEPEST = 3
 """Loops inside each other."""
+MOST_SEEDS = 3
+"""Values of a region around which loops inside are tried together with the one outside."""
 WORTHWHILE = 0.05
 """The part of the cost of its ops that a loop inside another must save."""
 
@@ -72,6 +74,8 @@ class Candidates:
 
     def _with_loops_inside(self, found: Sized) -> Sized:
         """Around each value whose tiles are still large, the largest first, the loop that saves the most."""
+        if not self.model.target.is_cache:
+            return self._with_loops_together(found)
         done: set[fx.Node] = set()
         while True:
             seed = self._largest(found, done)
@@ -83,13 +87,44 @@ class Candidates:
                 tree, tiles = deeper
                 found = self.sizer.with_tiles(self._trips(tree), (*found.tiles, *tiles))
 
+    def _with_loops_together(self, found: Sized) -> Sized:
+        """The same for a scratchpad, which must hold a trip: the tiles of all loops are chosen anew for each new one.
+
+        More rows in a trip may pay only if fewer columns are in it.
+        """
+        done: set[fx.Node] = set()
+        while len(done) < MOST_SEEDS:
+            seed = self._largest(found, done)
+            if seed is None:
+                break
+            done.add(seed.node)
+            parent, free = self._free(found.trips.tree, seed)
+            trees = self._chains(found.trips.tree, parent, seed, free)
+            deeper = [self.sizer.best(self._trips(tree), ()) for tree in trees]
+            found = min((found, *deeper), key=self._rank)
+        return found
+
+    def _rank(self, found: Sized) -> tuple[int, float]:
+        """What fits comes first; each loop must save something."""
+        excess, total = self.sizer.rank(found.cost)
+        return excess, total * (1 + WORTHWHILE * len(found.tiles))
+
+    def _free(self, tree: LoopTree, seed: Value) -> tuple[int, Collection[fx.Node]]:
+        """The innermost loop around ``seed``, and those of its ops that stand in no loop inside of it."""
+        parent = tree.path[seed.node][-1]
+        taken = {inner for child in tree.children(parent) for inner in tree.loops[child].cut}
+        return parent, tree.loops[parent].cut.keys() - taken
+
     def _largest(self, found: Sized, done: Collection[fx.Node]) -> Value | None:
         """The value with the largest tiles that are too large."""
         tree, shares = found.trips.tree, found.trips.shares(found.tiles)
         sizes = {
             piece.value: piece.size(shares)
             for piece in found.trips.pieces
-            if not piece.is_input and piece.value.node not in done and len(tree.path[piece.value.node]) < DEEPEST
+            if piece.value.node in tree.path
+            and piece.value.node not in done
+            and not piece.is_input
+            and len(tree.path[piece.value.node]) < DEEPEST
         }
         large = {value: size for value, size in sizes.items() if size > self.model.large}
         return max(large, key=large.__getitem__, default=None)
@@ -100,9 +135,7 @@ class Candidates:
         Only the ops of the new loops are weighed, inside the loops that are around them already.
         """
         tree = found.trips.tree
-        parent = tree.path[seed.node][-1]
-        taken = {inner for child in tree.children(parent) for inner in tree.loops[child].cut}
-        free = tree.loops[parent].cut.keys() - taken
+        parent, free = self._free(tree, seed)
         outer = tuple(found.tiles[loop] for loop in tree.around(parent))
         best: tuple[float, LoopTree, tuple[int, ...]] | None = None
         for deeper in self._chains(tree, parent, seed, free):

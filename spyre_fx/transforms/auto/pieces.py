@@ -20,6 +20,8 @@ from spyre_fx.transforms.auto.tree import LoopTree
 from spyre_fx.transforms.reductions import HALF
 
 FLOAT32_BYTES = 4
+ROW_VALUES = 6
+"""Values of each row that an online softmax holds at once: running ones, those before, and the scale between them."""
 
 
 @dataclass(eq=False)
@@ -43,6 +45,15 @@ class Piece:
     """The loops over which it is a running sum."""
     is_packed: bool = False
     """Whether a product reads it, which brings it into an order of its own first."""
+    is_wide: bool = False
+    """Whether it is kept in float32 although its value is in half precision."""
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes moved for a value that leaves; a wide sum over the outermost loop is read and rounded after it."""
+        if not self.leaves:
+            return 0
+        return value_bytes(self.value) + (2 * self.byte_size if self.is_wide and 0 in self.summed_by else 0)
 
     @property
     def shape(self) -> Hashable:
@@ -75,11 +86,18 @@ class _Collector:
     _of: dict[Value, Piece] = field(default_factory=dict)
     _inputs: dict[tuple[Value, tuple[int, ...]], Piece] = field(default_factory=dict)
 
+    _viewed: dict[Value, Value] = field(default_factory=dict)
+    """For views of inputs the input: each reader sees the part of it that its own loops cut out."""
+
     def __post_init__(self) -> None:
         self.position = {op: i for i, op in enumerate(self.tree.ops)}
 
     def add(self, op: fx.Node) -> None:
         """The pieces that ``op`` reads and makes; ops come in graph order."""
+        if is_view(op) and self.flow.reads(op)[0] not in self._of:
+            source = self.flow.reads(op)[0]
+            self._viewed[Value(op)] = self._viewed.get(source, source)
+            return
         here, path = self.position[op], self.tree.path[op]
         read = [self._read(op, operand, value) for operand, value in enumerate(self.flow.reads(op))]
         is_product = any(self.tree.refined.atoms[a].combine == "matmul" for a in self._atoms(op))
@@ -87,6 +105,7 @@ class _Collector:
             piece.last = max(piece.last, here)
             piece.home = max(piece.home, path, key=len) if piece.is_input else _common(piece.home, path)
             piece.is_packed |= is_product
+            self._keep_for_all_trips(piece, path)
         for index, index_map in enumerate(self.tree.refined.results[op]):
             value = Value(op, index)
             self._of[value] = read[0] if is_view(op) else self._made(value, index_map)
@@ -94,12 +113,21 @@ class _Collector:
                 self._of[value].leaves = True
         self._add_temporaries(op)
 
+    def _keep_for_all_trips(self, piece: Piece, path: tuple[int, ...]) -> None:
+        """What all trips of a loop read must be there from the first to the last of them."""
+        known = [place for place, loop in enumerate(path) if loop in (piece.cut_by if piece.is_input else piece.home)]
+        if known[-1:] != [len(path) - 1]:
+            members = self.tree.loops[path[known[-1] + 1 if known else 0]].cut
+            piece.first = min(piece.first, *map(self.position.__getitem__, members))
+            piece.last = max(piece.last, *map(self.position.__getitem__, members))
+
     def _atoms(self, op: fx.Node) -> set[int]:
         return {atom for operand in self.tree.refined.operands[op] for dim in operand for atom in dim}
 
     def _read(self, op: fx.Node, operand: int, value: Value) -> Piece:
         if value in self._of:
             return self._of[value]
+        value = self._viewed.get(value, value)
         key = value, self._cut_by(op, self.tree.refined.operands[op][operand])
         if key not in self._inputs:
             here, path = self.position[op], self.tree.path[op]
@@ -110,17 +138,35 @@ class _Collector:
     def _made(self, value: Value, index_map: AtomMap) -> Piece:
         op, here = value.node, self.position[value.node]
         size, first, home = value_bytes(value), here, self.tree.path[op]
-        reduced = [loop for loop in home if self._reduces(op, loop)]
+        cut_by = self._cut_by(op, index_map)
+        reduced = [loop for loop in home if self._reduces(op, loop) and loop not in cut_by]
         if reduced:  # a running sum, from the first trip of the outermost loop that reduces to its last
             size = _accumulator_bytes(value)
             first = min(self.position[other] for other in self.tree.loops[reduced[0]].cut)
+            self.pieces.append(Piece(value, size, cut_by, here, here, home))  # what one trip adds to it
             home = home[: home.index(reduced[0])]
+        elif self._is_online(op):
+            size = _accumulator_bytes(value)
+            self._add_running_rows(value, index_map)
         elif self._takes_over(value, index_map):
             first = min(here + 1, len(self.tree.ops) - 1)
-        cut_by = self._cut_by(op, index_map)
         piece = Piece(value, size, cut_by, first, here, home, summed_by=tuple(reduced))
+        piece.is_wide = size > value_bytes(value)
         self.pieces.append(piece)
         return piece
+
+    def _add_running_rows(self, value: Value, index_map: AtomMap) -> None:
+        """The running maximum and sum of each row of a softmax, and what rescales them."""
+        op = value.node
+        atoms = self.tree.refined.atoms
+        rows = {atom for dim in index_map for atom in dim if atoms[atom].kind is not Kind.REDUCTION}
+        size = math.prod(atoms[atom].extent for atom in rows) * FLOAT32_BYTES * ROW_VALUES
+        path = self.tree.path[op]
+        outermost = next(loop for loop in path if self._reduces(op, loop))
+        members = [self.position[other] for other in self.tree.loops[outermost].cut]
+        cut_by = tuple(loop for loop in path if self.tree.loops[loop].cut[op] in rows)
+        home = path[: path.index(outermost)]
+        self.pieces.append(Piece(value, size, cut_by, min(members), max(members), home))
 
     def _takes_over(self, value: Value, index_map: AtomMap) -> bool:
         """Whether an elementwise result moves into the memory of an operand that dies."""
@@ -154,13 +200,21 @@ class _Collector:
     def _reduces(self, op: fx.Node, loop: int) -> bool:
         return self.tree.refined.atoms[self.tree.loops[loop].cut[op]].kind is Kind.REDUCTION
 
+    def _is_online(self, op: fx.Node) -> bool:
+        """Whether a loop cuts an axis that ``op`` reduces and keeps, as a softmax does."""
+        atoms = {atom for result in self.tree.refined.results[op] for dim in result for atom in dim}
+        return any(self._reduces(op, loop) and self.tree.loops[loop].cut[op] in atoms for loop in self.tree.path[op])
+
     def _add_temporaries(self, op: fx.Node) -> None:
-        """The operands of a reduction in half precision, widened for a running sum in float32."""
+        """The operands of a reduction in half precision, widened for a running sum in float32.
+
+        A softmax turns its wide operand into its result where it stands.
+        """
         here, path = self.position[op], self.tree.path[op]
-        if not any(self._reduces(op, loop) for loop in path):
+        if self._is_online(op) or not any(self._reduces(op, loop) for loop in path):
             return
         for operand, value in enumerate(self.flow.reads(op)):
-            if value.tensor.dtype in HALF:
+            if value.tensor.dtype in HALF and not (value in self._of and self._of[value].is_wide):
                 cut_by = self._cut_by(op, self.tree.refined.operands[op][operand])
                 size = value.tensor.numel() * FLOAT32_BYTES
                 self.pieces.append(Piece(value, size, cut_by, here, here, path))

@@ -4,7 +4,8 @@ From an axis of the seed the region spreads along value edges, both ways, as lon
 
 - each op has the axis, along every edge to the region the same one, and may be cut there,
 - no value leaves the region and returns to it,
-- nothing in the region reads a reduction over the axis, which is known only when the loop has ended.
+- nothing in the region reads a reduction over the axis, which is known only when the loop has ended; a softmax may
+  stand in it where all that becomes of it is summed up along the axis, since such sums can follow a running maximum.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from dataclasses import dataclass, field
 from torch import fx
 
 from spyre_fx.analysis.iteration import Kind
+from spyre_fx.analysis.regions import readers
 from spyre_fx.transforms.atoms import Edge
 from spyre_fx.transforms.auto.facts import Facts
 from spyre_fx.transforms.auto.reach import Hull
+from spyre_fx.transforms.online.terms import RENAMES
 
-FINISHED_AT_THE_END = frozenset(("sum", "matmul", "mean", "prod", "amax", "amin", "any", "all"))
+FINISHED_AT_THE_END = frozenset(("sum", "matmul", "mean", "prod", "amax", "amin", "any", "all", "gather", "logsumexp"))
 """Reductions that one pass over the tiles completes."""
+_SUMS = frozenset(("sum", "matmul"))
+SUMMED_ONLINE = {"softmax": _SUMS, "safe_softmax": _SUMS, "log_softmax": frozenset(("gather",))}
+"""Ops that return what they reduce, with the reductions that can be worked out while the maximum is still growing."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,16 @@ class Region:
 
 def grow(facts: Facts, seed: fx.Node, atom: int, allowed: Callable[[fx.Node], bool]) -> Region:
     """The largest region around ``seed`` that is cut along ``atom``, out of the ops that are ``allowed``."""
-    return _Growth(facts, allowed).run(seed, atom)
+    unfit: set[fx.Node] = set()
+    while True:
+        growth = _Growth(facts, lambda op: allowed(op) and op not in unfit)
+        region = growth.run(seed, atom)
+        late = [op for op in region.ops if not growth.ends_in_time(op)]
+        if not late or late == [seed]:
+            return region
+        if seed in late:
+            return Region({seed: atom})
+        unfit.update(late)
 
 
 @dataclass
@@ -112,11 +127,26 @@ class _Growth:
         ) and all(_agree(edge, atom, self.cut.get(edge.reader)) for edge in self.facts.written_by.get(op, ()))
 
     def _finishes(self, op: fx.Node, atom: int) -> bool:
-        """Whether tiles of a reduction are complete after one pass, and its result has none of the axis."""
-        refined = self.facts.refined
-        if refined.atoms[atom].combine not in FINISHED_AT_THE_END:
-            return False
-        return not any(atom in dim for result in refined.results[op] for dim in result)
+        """Whether tiles of a reduction are complete after one pass: its result has none of the axis, or may be late."""
+        keeps = any(atom in dim for result in self.facts.refined.results[op] for dim in result)
+        return self.facts.refined.atoms[atom].combine in (SUMMED_ONLINE if keeps else FINISHED_AT_THE_END)
+
+    def ends_in_time(self, op: fx.Node) -> bool:
+        """Whether all that becomes of ``op`` is summed up along the axis, if it reduces the axis and keeps it."""
+        atoms, atom = self.facts.refined.atoms, self.cut[op]
+        if atoms[atom].kind is not Kind.REDUCTION or atoms[atom].combine not in SUMMED_ONLINE:
+            return True
+        pending, ends = [op], SUMMED_ONLINE[atoms[atom].combine]
+        while pending:
+            for reader in readers(pending.pop()):
+                its = atoms[self.cut[reader]] if reader in self.cut else None
+                if its is None or (its.kind is Kind.REDUCTION and its.combine not in ends):
+                    return False
+                if its.kind is not Kind.REDUCTION:
+                    if reader.target not in RENAMES:
+                        return False
+                    pending.append(reader)
+        return True
 
 
 def _agree(edge: Edge, produced: int | None, read: int | None) -> bool:

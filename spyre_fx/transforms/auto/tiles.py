@@ -13,6 +13,14 @@ MOST_TRIPS = 1024
 """Trips of one loop."""
 
 
+FEW = 4
+"""Tiles of an inner loop that are tried for each of the outer one."""
+
+
+FEW_TRIPS, GRAIN = 16, 32
+"""Up to so many trips, tiles that do not divide an axis are tried too, in steps of so many elements."""
+
+
 @dataclass(frozen=True, eq=False)
 class Sized:
     """A tree of loops with tiles, and what it costs."""
@@ -37,8 +45,10 @@ class Sizer:
         key = trips.shape, outer
         if key not in self._known:
             inner = range(len(outer), len(trips.tree.loops))
-            smallest = [tile_sizes(trips.tree.loops[number].extent)[-1] for number in inner]
+            smallest = [self._sizes(trips, number)[-1] for number in inner]
             best = self.with_tiles(trips, (*outer, *smallest))
+            if len(inner) > 1 and not self.model.target.is_cache:
+                best = self._with_best_pair(best, *inner[-2:])
             for _ in range(1 if len(inner) == 1 else 2):
                 for number in reversed(inner):
                     best = self._with_best_tile(best, number)
@@ -60,13 +70,33 @@ class Sizer:
     def _with_best_tile(self, found: Sized, number: int) -> Sized:
         """The best tile of loop ``number``, those of the others being given."""
         before, after = found.tiles[:number], found.tiles[number + 1 :]
-        sizes = tile_sizes(found.trips.tree.loops[number].extent)
+        sizes = self._sizes(found.trips, number)
         return min(
             (self.with_tiles(found.trips, (*before, tile, *after)) for tile in sizes),
-            key=lambda sized: self._rank(sized.cost),
+            key=lambda sized: self.rank(sized.cost),
         )
 
-    def _rank(self, cost: Cost) -> tuple[int, float]:
+    def _sizes(self, trips: Trips, number: int) -> tuple[int, ...]:
+        extent, step = trips.tree.loops[number].extent, trips.finest[number]
+        if self.model.target.is_cache:
+            return tile_sizes(extent)
+        return whole_stick_sizes(extent, -(-self.model.target.stick_bytes // step) if step else 1)
+
+    def _with_best_pair(self, found: Sized, outer: int, inner: int) -> Sized:
+        """The best tiles of two loops together: for each of the one a few of the other, the largest that fit."""
+        best = found
+        for tile in self._sizes(found.trips, outer):
+            fitting = 0
+            for other in self._sizes(found.trips, inner):
+                tiles = tuple(tile if i == outer else other if i == inner else t for i, t in enumerate(found.tiles))
+                sized = self.with_tiles(found.trips, tiles)
+                best = min(best, sized, key=lambda sized: self.rank(sized.cost))
+                fitting += self.model.fits(sized.cost)
+                if fitting == FEW:
+                    break
+        return best
+
+    def rank(self, cost: Cost) -> tuple[int, float]:
         """What fits comes before what does not."""
         excess = 0 if self.model.fits(cost) else cost.working_set
         return excess, cost.total
@@ -88,3 +118,17 @@ def tile_sizes(extent: int) -> tuple[int, ...]:
         found.append(tile)
         tile = min(int(0.8 * tile), tile - 1)
     return tuple(found)
+
+
+@functools.cache
+def whole_stick_sizes(extent: int, stick: int) -> tuple[int, ...]:
+    """The same for a scratchpad: whole sticks of ``stick`` elements, and sizes that make few trips about equal."""
+    counts = range(2, min(extent // GRAIN, FEW_TRIPS) + 1)
+    few = (_up_to(GRAIN, -(-extent // count)) for count in counts)
+    sizes = {_up_to(stick, tile) for tile in (*few, *tile_sizes(extent))}
+    found = tuple(sorted((tile for tile in sizes if tile < extent), reverse=True))
+    return found or (min(stick, extent),)
+
+
+def _up_to(step: int, size: int) -> int:
+    return -(-size // step) * step

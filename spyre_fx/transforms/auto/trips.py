@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
+from spyre_fx.analysis.iteration_space import call_of
 from spyre_fx.analysis.regions import Dataflow, producer
 from spyre_fx.transforms.auto.facts import value_bytes, values_of
 from spyre_fx.transforms.auto.pieces import Piece, pieces_of
-from spyre_fx.transforms.auto.tree import LoopTree
+from spyre_fx.transforms.auto.tree import Loop, LoopTree
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,13 @@ class Trips:
             tuple(loop.extent for loop in self.tree.loops),
             tuple(piece.shape for piece in self.pieces),
             tuple(self.work.items()),
+            self.finest,
         )
+
+    @cached_property
+    def finest(self) -> tuple[int, ...]:
+        """For each loop the least bytes in which one step along its axis lies in a row; 0 where it crosses rows."""
+        return tuple(min(_steps_in_rows(self.tree, loop), default=0) for loop in self.tree.loops)
 
     @cached_property
     def inputs(self) -> tuple[Piece, ...]:
@@ -46,7 +53,7 @@ class Trips:
     @cached_property
     def written(self) -> int:
         """Bytes of the results that leave the tree."""
-        return sum(piece.byte_size for piece in self.pieces if piece.leaves)
+        return sum(piece.left_bytes for piece in self.pieces)
 
     @cached_property
     def taken(self) -> int:
@@ -90,24 +97,40 @@ class Trips:
     def reads(self, tiles: Sequence[int], room: int) -> list[tuple[Piece, int]]:
         """For each input how often its bytes are read from main memory.
 
-        A tile of an input is read when a trip needs another one. An input that the trips of a loop read whole is kept
-        as long as ``room`` lasts, the smallest first; else each trip reads it again.
+        A tile of an input is read when a trip needs another one. What the trips of a loop read again is kept as long
+        as ``room`` lasts, the smallest first; else each trip reads it anew.
         """
-        counts = self.counts(tiles)
+        counts, shares = self.counts(tiles), self.shares(tiles)
         found: list[tuple[Piece, int]] = []
         for piece in self.inputs:
             times = 1
-            for place, loop in enumerate(piece.home):
+            size = float(piece.byte_size)
+            cuts = len(piece.cut_by)
+            for loop in piece.home:
                 if loop in piece.cut_by:
-                    continue
-                if any(outer in piece.cut_by for outer in piece.home[:place]):
-                    break  # a tile of a loop farther out, which is part of the working set
-                if piece.byte_size <= room:
-                    room -= piece.byte_size
+                    size *= shares[loop]
+                    cuts -= 1
+                elif piece.cut_by and not cuts:
+                    break  # the tile of an innermost trip, which is part of the working set
+                elif size <= room:
+                    room -= math.ceil(size)
                     break
-                times *= counts[loop]
+                else:
+                    times *= counts[loop]
             found.append((piece, times))
         return found
+
+
+def _steps_in_rows(tree: LoopTree, loop: Loop) -> Iterator[int]:
+    """Bytes of a step along the axis of a loop, for each tensor of its ops whose rows, its last dim, the axis cuts."""
+    for op, atom in loop.cut.items():
+        call = call_of(op)
+        maps = (*tree.refined.operands[op], *tree.refined.results[op])
+        for tensor, index_map in zip((*call.operands, *call.results), maps, strict=True):
+            row = index_map[-1] if index_map else ()
+            if atom in row:
+                inner = math.prod(tree.refined.atoms[other].extent for other in row[row.index(atom) + 1 :])
+                yield inner * tensor.itemsize
 
 
 def owner(node: fx.Node) -> fx.Node | None:

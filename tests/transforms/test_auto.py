@@ -1,0 +1,155 @@
+"""Automatic groups as a whole: what they promise, on programs of every kind."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import spyre_fx
+from spyre_fx.analysis.traffic import bounds, compulsory_bytes, schedules, traffic
+from spyre_fx.target import KIB, MIB, Target
+from spyre_fx.transforms.auto import AutoGroups
+from tests.transforms.auto_cases import CASES, attention, chain, losses, mlp, rows, scratchpad
+
+ONE = scratchpad(2048)
+
+
+def groups_of(name: str) -> tuple[torch.fx.GraphModule, AutoGroups]:
+    gm = CASES[name].graph()
+    return gm, spyre_fx.auto_groups(gm, scratchpad(CASES[name].kib))
+
+
+def large(function, *shapes, classes=0):
+    """A graph of half-precision values that nobody allocates."""
+    with FakeTensorMode():
+        args = [torch.empty(shape, dtype=torch.float16) for shape in shapes]
+        if classes:
+            args.append(torch.empty(shapes[0][:1], dtype=torch.int64))
+        return spyre_fx.capture(function, *args)
+
+
+def ops_in_loops(groups: AutoGroups) -> list[int]:
+    return [len(reason.ops) for reason in groups.reasons if reason.tiled]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_groups_compute_what_the_program_does(name, dtype):
+    case = CASES[name]
+    gm, args = case.graph(dtype), case.args(dtype)
+    groups = spyre_fx.auto_groups(gm, scratchpad(case.kib))
+    tiled = spyre_fx.tile(gm, groups)
+    assert groups
+    assert any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules())
+    tolerance = 1e-2 if dtype is torch.float16 else 1e-5
+    torch.testing.assert_close(tiled(*args), case.function(*args), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_working_sets_fit_and_loops_move_less(name):
+    gm, groups = groups_of(name)
+    capacity = CASES[name].kib * KIB
+    chosen = [reason for reason in groups.reasons if reason.tiled]
+    assert len(chosen) == len(groups) > 0
+    assert all(reason.after.working_set <= capacity for reason in chosen)
+    assert all(reason.after.total < reason.before.total for reason in chosen)
+    assert traffic(spyre_fx.tile(gm, groups), capacity).total < traffic(gm, capacity).total
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "losses"])
+def test_the_search_expects_the_traffic_that_the_tiled_graph_has(name):
+    gm, groups = groups_of(name)
+    (chosen,) = [reason for reason in groups.reasons if reason.tiled]
+    assert traffic(spyre_fx.tile(gm, groups), CASES[name].kib * KIB).total == chosen.after.moved
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equal_graphs_give_equal_groups(name):
+    (_, first), (_, second) = groups_of(name), groups_of(name)
+    assert list(first) == list(second)
+    assert [str(reason) for reason in first.reasons] == [str(reason) for reason in second.reasons]
+
+
+@pytest.mark.parametrize("name", ["chain", "rows"])
+def test_a_chain_of_any_length_is_moved_once(name):
+    gm, groups = groups_of(name)
+    assert traffic(spyre_fx.tile(gm, groups), CASES[name].kib * KIB).total == compulsory_bytes(gm)
+
+
+def test_large_chains_and_rows_are_moved_once():
+    for gm in (large(chain, (8192, 4096)), large(rows, (8192, 4096), (4096,))):
+        tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, ONE))
+        assert traffic(tiled, 2 * MIB).total == compulsory_bytes(gm)
+
+
+def test_attention_whose_keys_fit_is_moved_once():
+    gm = large(attention, *[(16, 2048, 64)] * 3)
+    tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, ONE))
+    assert traffic(tiled, 2 * MIB).total == 16 * 2 * bounds.attention(2048, 2048, 64) == 16 * MIB
+
+
+def test_attention_over_blocks_of_keys_with_sums_in_float32():
+    """36 MiB a head: 8 tiles of 1024 queries. Tiles of whole rows of scores would move 516."""
+    gm = large(attention, *[(16, 8192, 128)] * 3)
+    groups = spyre_fx.auto_groups(gm, ONE)
+    tiled = spyre_fx.tile(gm, groups)
+    assert [loop.trips for loop in spyre_fx.summary(tiled).loops] == [16, 8, 64]
+    assert "online" in str(spyre_fx.summary(tiled))
+    assert traffic(tiled, 2 * MIB).total == 16 * 36 * MIB
+    assert 2 * schedules.attention_by_query_rows(8192, 8192, 128, MIB).traffic == 516 * MIB
+
+
+def test_losses_without_logits_are_as_good_as_the_best_simple_schedule():
+    gm = large(losses, (4096, 512), (32_000, 512), classes=32_000)
+    tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, ONE))
+    best = 2 * schedules.linear_cross_entropy(4096, 512, 32_000, MIB).traffic
+    assert [(loop.trips, loop.tile) for loop in spyre_fx.summary(tiled).loops] == [(2, 1408), (500, 64)]
+    assert traffic(tiled, 2 * MIB).total < 1.02 * best
+
+
+@pytest.mark.parametrize("width", [512, 768, 896, 1024])
+def test_products_are_not_fused_where_that_moves_more(width):
+    """The hidden values are read again, but each product is at its best, the activation inside the first one."""
+    gm = large(mlp, (8192, width), (width, 4 * width), (4 * width, width))
+    groups = spyre_fx.auto_groups(gm, ONE)
+    assert ops_in_loops(groups) == [2]
+    separate = 2 * schedules.separate_mlp(8192, width, 4 * width, width, MIB)
+    assert traffic(spyre_fx.tile(gm, groups), 2 * MIB).total == separate
+
+
+def test_narrow_products_are_fused():
+    gm = large(mlp, (8192, 256), (256, 1024), (1024, 256))
+    groups = spyre_fx.auto_groups(gm, ONE)
+    assert ops_in_loops(groups) == [3]
+    separate = 2 * schedules.separate_mlp(8192, 256, 1024, 256, MIB)
+    assert traffic(spyre_fx.tile(gm, groups), 2 * MIB).total < separate
+
+
+def test_no_loop_where_all_ops_stand_alone():
+    gm = large(torch.mm, (512, 512), (512, 512))
+    groups = spyre_fx.auto_groups(gm, ONE)
+    assert not groups
+    assert [str(reason) for reason in groups.reasons] == ["mm: not tiled, no loop with tiles that fit holds it"]
+
+
+def test_the_caller_s_graph_is_not_edited():
+    gm = CASES["attention over blocks of keys"].graph()
+    before = str(gm.graph)
+    spyre_fx.auto_groups(gm, scratchpad(128))
+    assert str(gm.graph) == before
+
+
+@pytest.mark.parametrize("size", [1021, 1024, 1, 2])
+def test_remainders(size):
+    gm = spyre_fx.capture(chain, torch.randn(size, 256))
+    groups = spyre_fx.auto_groups(gm, scratchpad(64))
+    tiled = spyre_fx.tile(gm, groups)
+    assert bool(groups) == (size > 2)
+    x = torch.randn(size, 256)
+    torch.testing.assert_close(tiled(x), chain(x))
+
+
+def test_the_default_target_is_spyre():
+    gm = large(chain, (8192, 4096))
+    assert list(spyre_fx.auto_groups(gm)) == list(spyre_fx.auto_groups(gm, Target.spyre()))
