@@ -54,8 +54,9 @@ def _functional_form(node: fx.Node) -> OpOverload | None:
     return next((form for form in forms if not form._schema.is_mutable and _takes(form) == _takes(node.target)), None)
 
 
-def _takes(op: OpOverload) -> list[tuple[str, str]]:
-    return [(argument.name, str(argument.type)) for argument in op._schema.arguments]
+def _takes(op: OpOverload) -> list[tuple[str, str, bool]]:
+    arguments = op._schema.arguments
+    return [(argument.name, str(argument.type), argument.has_default_value()) for argument in arguments]
 
 
 def _fits(node: fx.Node, target: OpOverload) -> bool:

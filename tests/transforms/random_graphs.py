@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from spyre_fx.transforms.groups import LoopGroup
 from tests.transforms.random_ops import EFFECTS, LIMIT, MAKERS, Pool
-from tests.transforms.tiling import traced
 
 SHAPES = ((12, 8), (8, 6), (6, 12), (4, 6, 8), (2, 12, 4), (12,), (8,), (4, 1, 6), (5, 7), (1, 8), (2, 3, 4, 5))
 
@@ -41,9 +41,16 @@ def random_graph(r: Random, steps: int) -> tuple[fx.GraphModule, list[torch.Tens
             return results
         return *results, *torch.autograd.grad(results[0].mean(), given[0], allow_unused=True)
 
-    wanted = [x.requires_grad_(kind == "gradients") for x in floats]
-    gm = traced(fn, *wanted, numbers)
-    return gm, [*(x.detach() for x in floats), numbers]
+    inputs = [*floats, numbers]
+    gm = make_fx(fn)(*(x.requires_grad_(kind == "gradients" and x.is_floating_point()) for x in copies(inputs)))
+    return gm, inputs
+
+
+def copies(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies with the same strides; expanded tensors, which nobody writes to, are the same memory."""
+    return [
+        torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x) if _dense(x) else x.detach() for x in tensors
+    ]
 
 
 def _input(r: Random) -> torch.Tensor:

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from spyre_fx.analysis.rules.table import rule_for
 from spyre_fx.errors import InternalError, TilingError
 from spyre_fx.transforms.tile import tile
-from tests.transforms.random_graphs import random_graph, random_groups
+from tests.transforms.random_graphs import copies, random_graph, random_groups
 from tests.transforms.tiling import loops_of, same_values
 
 
@@ -98,15 +98,6 @@ def families_in(gm: fx.GraphModule, groups: list[Any]) -> set[str]:
     nodes = [node for node in gm.graph.nodes if node.op == "call_function" and f"'{node.name}'" in text]
     rules = [rule_for(node.target) for node in nodes]
     return {rule.__module__.rpartition(".")[2] if rule else "no rule" for rule in rules}
-
-
-def copies(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Copies with the same strides."""
-    return [torch.as_strided(x, x.shape, x.stride()).clone() if 0 in x.stride() else _like(x) for x in tensors]
-
-
-def _like(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x)
 
 
 def sharing(inputs: list[torch.Tensor], results: list[Any]) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from spyre_fx.errors import TilingError
 from spyre_fx.transforms.tile import tile
-from tests.transforms.tiling import check_tiled, ops_of, traced
+from tests.transforms.tiling import check_tiled, loops_of, ops_of, traced
 
 X = torch.randn(6, 4)
 
@@ -36,16 +36,29 @@ def powers(x: torch.Tensor) -> torch.Tensor:
     return x.exp().pow_(2).pow_(x).floor_divide_(x.abs() + 1)
 
 
+def transposed(x: torch.Tensor) -> torch.Tensor:
+    return x.exp().transpose_(0, 1).mul_(2).t_() + x
+
+
 def rms_norm(x: torch.Tensor) -> torch.Tensor:
     return F.rms_norm(x, (4,))
 
 
-@pytest.mark.parametrize("fn", [scaled, read_before_and_after, chained, powers, rms_norm])
+@pytest.mark.parametrize("fn", [scaled, read_before_and_after, chained, powers, transposed, rms_norm])
 def test_writes_into_values_of_the_graph(fn: Any) -> None:
     gm = traced(fn, X)
     assert any(name.endswith("_") for name in ops_of(gm))
     for dim, count in ((0, 3), (1, 3)):
         check_tiled(gm, [(ops_of(gm), count, {"x_1": dim})], X)
+
+
+def test_a_draw_with_a_default_that_the_functional_form_lacks() -> None:
+    gm = traced(lambda x: x * torch.empty_like(x).bernoulli_(), X)
+    tiled = tile(gm, [(["mul"], 3)])
+    torch.manual_seed(1)
+    expected = gm(X)
+    torch.manual_seed(1)
+    assert loops_of(tiled) and torch.equal(tiled(X), expected)
 
 
 def test_identity_of_results_that_were_written() -> None:
