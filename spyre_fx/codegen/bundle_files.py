@@ -28,6 +28,7 @@ from spyre_fx.codegen.mlir_parse import parse_program
 from spyre_fx.codegen.plain import NotPlain, torch_constant
 from spyre_fx.codegen.program import Execute, Program, statements
 from spyre_fx.codegen.source_read import read_source
+from spyre_fx.codegen.verify_lowered import misfits
 from spyre_fx.codegen.verify_program import verify_program
 from spyre_fx.errors import SpyreFxError
 from spyre_fx.errors.spec import BAD_FILE, BAD_FOLDER
@@ -75,11 +76,14 @@ def read_bundle(folder: Path) -> tuple[Lowered, tuple[Program, ...]]:
         kernels = read_source(_text(files, WRAPPER), WRAPPER)
         tensors = [_tensor(entry, files[entry["file"]]) for entry in manifest["constants"]]
         lowered = lowered_of(manifest, kernels, tensors)
+        problem = next(misfits(lowered), None)
         places = [step["device"]["folder"] for step in manifest["steps"] if "device" in step]
     except SpyreFxError:
         raise
     except _MALFORMED as error:
         raise _bad(MANIFEST, f"{type(error).__name__}: {error}", "the manifest of a bundle") from None
+    if problem is not None:
+        raise _bad(MANIFEST, problem, "parts that fit together")
     programs = tuple(_program(files, place) for place in places)
     for program in programs:
         verify_program(program, lowered.target)

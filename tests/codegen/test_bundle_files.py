@@ -84,6 +84,22 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
         (lambda data: data["checksums"].pop("wrapper.py"), r"wrapper\.py: missing in the manifest"),
         (lambda data: data["checksums"].pop("program_0/sdsc_0.json"), r"sdsc_0\.json: missing in the manifest"),
         (lambda data: data["steps"][0]["device"].update(name="other"), "KeyError: 'other'"),
+        (
+            lambda data: data.update(out_spec=data["out_spec"].replace("children_spec", "children")),
+            "out_spec: KeyError",
+        ),
+        (lambda data: data["outputs"].pop(), "out_spec of 4 leaves for 3 values"),
+        (lambda data: data["input_types"].append(None), "2 types of 1 inputs"),
+        (lambda data: data["input_types"][0].update(shape=[64, 8]), r"'x' of \[8, 64\] .* for \[64, 8\]"),
+        (lambda data: data["arguments"][0].update(stride=[64]), r"argument 'x': strides \[64\] for \[8, 64\]"),
+        (
+            lambda data: data["arguments"][0]["layout"].update(shape=[8, 60]),
+            r"'x': a layout of \[8, 60\] for \[8, 64\]",
+        ),
+        (lambda data: data["arguments"][0]["layout"].update(slots=[1, 0]), "2 slots for device size"),
+        (lambda data: data["arguments"][0]["layout"].update(slots=[1, 2, 1]), "slot 2 of 2 dims"),
+        (lambda data: data["arguments"][0]["layout"].update(device_size=[1, 4, 64]), r"\[1, 4, 64\] for \[8, 64\]"),
+        (lambda data: data["arguments"][0]["layout"].update(device_size=[2, 8, 32]), "32 lanes, where"),
     ],
 )
 def test_manifests_that_say_something_else_are_refused(saved, edit, words):
