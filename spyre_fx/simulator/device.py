@@ -67,7 +67,7 @@ class Device:
             numbers, index = numbers[places], index[places]
         raw = self._codec.encode(numbers, layout.data_format)
         sticks.store(index, raw, tag, places)
-        if sticks.shadow.shape[1] and tensor.dtype.is_floating_point:
+        if sticks.shadow.shape[1]:
             sticks.shadow[index, : numbers.shape[1]] = numbers.to(torch.float32)
 
     def read(self, address: int, layout: Layout, name: str = "", part: Sequence[int] | None = None) -> torch.Tensor:

@@ -85,14 +85,20 @@ class Interpreter:
             tally.error = max(tally.error, self._error(op.output, result))
 
     def _error(self, operand: Operand, result: Numbers) -> float:
-        """Largest difference between what was stored and what float32 would have stored, relative to the latter."""
+        """Largest difference between what was stored and what float32 would have stored, relative to the latter.
+
+        Where float32 has an infinite value, or none, the device has its largest number: no difference to speak of.
+        """
         assert result.shadow is not None
         codec = self.machine.codec
         lanes = operand.lanes_of(result.actual)
         stored = codec.decode(codec.encode(lanes, operand.data_format), operand.data_format)
-        shadow = operand.lanes_of(result.shadow)
-        scale = float(shadow.abs().max())
-        difference = float((stored.to(torch.float32) - shadow.to(torch.float32)).abs().max())
+        shadow = operand.lanes_of(result.shadow).to(torch.float32)
+        finite = shadow.isfinite()
+        if not finite.any():
+            return 0.0
+        scale = float(shadow[finite].abs().max())
+        difference = float((stored.to(torch.float32) - shadow)[finite].abs().nan_to_num(nan=torch.inf).max())
         return difference / scale if scale else difference
 
     def _where(self, step: LoadedExecute) -> str:

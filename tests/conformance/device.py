@@ -45,6 +45,9 @@ from spyre_fx.codegen.mlir_parse import parse_program
 from spyre_fx.codegen.specs import LoopSpec
 from tests.conformance.opinfo import COUNTS, UNDEFINED, clones, samples, traced
 
+MOST = 8
+"""No more graphs than these are taken from one test."""
+
 VERDICTS = ("same", "bit-equal", "hosted", "refused", "wrong", "crash", "not run")
 FORMS = [(bundle_format, unroll) for bundle_format in ("seed", "1.0") for unroll in (False, True)]
 MLIR_OPT = shutil.which("mlir-opt-22")
@@ -253,8 +256,9 @@ def check_op(op: Any, dtype: torch.dtype, limit: int, tally: Tally) -> None:
 class Recorder:
     """A pytest plugin that checks every graph which a test tiles."""
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: Tally, end: float) -> None:
         self.tally = tally
+        self.end = end
         self.found: list[tuple[fx.GraphModule, fx.GraphModule]] = []
         self.busy = False
         self.tile = spyre_fx.tile
@@ -265,9 +269,13 @@ class Recorder:
             self.found.append((gm, tiled))
         return tiled
 
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if time.monotonic() > self.end:
+            pytest.exit(f"time is up; go on with {item.nodeid}", 0)
+
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         self.busy = True
-        for number, (gm, tiled) in enumerate(self.found):
+        for number, (gm, tiled) in enumerate(self.found[:MOST]):
             tensors = inputs_of(gm)
             if tensors is not None and any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules()):
                 with warnings.catch_warnings():
@@ -295,14 +303,14 @@ def inputs_of(gm: fx.GraphModule) -> list[torch.Tensor] | None:
     return tensors
 
 
-def check_tests(paths: list[str], tally: Tally) -> None:
-    """Every graph that the tests under ``paths`` tile."""
-    recorder = Recorder(tally)
+def check_tests(paths: list[str], tally: Tally, end: float) -> None:
+    """The graphs that the tests under ``paths`` tile, until the clock shows ``end``."""
+    recorder = Recorder(tally, end)
     modules = [module for name, module in sys.modules.items() if name.startswith("spyre_fx") and name != __name__]
     for module in modules:
         if getattr(module, "tile", None) is recorder.tile:
             module.tile = recorder  # type: ignore[attr-defined]
-    pytest.main(["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-W", "ignore", *paths], plugins=[recorder])
+    pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", "-W", "ignore", *paths], plugins=[recorder])
 
 
 def main() -> int:
@@ -323,7 +331,7 @@ def main() -> int:
     tallies: dict[str, Tally] = {}
     if options.tests:
         tallies["tests"] = Tally()
-        check_tests(options.tests, tallies["tests"])
+        check_tests(options.tests, tallies["tests"], start + options.seconds)
     else:
         part, parts = (int(number) for number in options.part.split("/"))
         for name in options.dtypes:

@@ -81,3 +81,20 @@ def test_a_changed_program_is_caught_or_changes_values(mutation: Mutation, bundl
         assert not same or mutation is changed_slice, seed  # two cores may swap their work through HBM
         noticed += not same
     assert noticed > 0
+
+
+def test_masks_and_infinite_values_leave_the_error_as_small_as_the_rounding() -> None:
+    """float32 has minus infinity where the device has its lowest number; both mean that nothing is taken."""
+
+    def causal(x: torch.Tensor) -> torch.Tensor:
+        future = torch.ones(64, 64, dtype=torch.bool).triu(1)
+        return torch.softmax(x.masked_fill(future, float("-inf")) * 2, -1)
+
+    torch.manual_seed(0)
+    x = torch.randn(64, 64).half()
+    bundle = lower(make_fx(causal)(x), Target(dtype="dlfloat16"))
+    result = bundle.run(x)
+    assert bundle.counters is not None
+    assert 1e-4 < bundle.counters.error < 1e-2
+    assert torch.allclose(result, causal(x), atol=1e-2)
+    assert torch.equal(result == 0, causal(x) == 0)
