@@ -159,6 +159,11 @@ def is_traced(values: Iterable[Any]) -> bool:
     )
 
 
+def has_modes() -> bool:
+    """True if a dispatch mode looks at the ops of this thread, be it the user's or a tracer's."""
+    return bool(torch._C._len_torch_dispatch_stack())
+
+
 def in_transform() -> bool:
     """True inside ``torch.func.grad``, ``vmap`` or ``jvp``, which see an ``autograd.Function`` but not a custom op."""
     interpreter = torch._C._functorch.peek_interpreter_stack()

@@ -18,15 +18,17 @@ from spyre_fx.transforms.loop_types import TensorType
 aten = torch.ops.aten
 log = logging.getLogger("spyre_fx")
 
-Strides = tuple[tuple[int, ...], ...]
+Key = tuple[int, tuple[tuple[int, ...], ...]]
+"""The number of threads that a kernel may use, and the strides of its tensors."""
 
 
 class Kernel:
     """What stands as the target of a ``call_function`` node in the place of the nodes of ``gm``.
 
     ``kernel(*inputs)`` returns fresh results, ``kernel.into(*inputs, *results)`` writes them to tensors of the same
-    shapes that share no memory with the inputs. Tiles come with the strides of what they are cut from, so it is
-    compiled when it is first called with some strides, and kept for these.
+    shapes that share no memory with the inputs. Tiles come with the strides of what they are cut from, and a thread that
+    has a tile of its own uses no others, so it is compiled when it is first called with some strides and number of
+    threads, and kept for these.
 
     args:
         gm: takes tensors and returns a tuple of tensors; it is not edited.
@@ -39,7 +41,7 @@ class Kernel:
         self.gm = gm
         self.results = results
         self.__name__ = self.__qualname__ = "kernel"
-        self._compiled: dict[Strides, Callable[[list[Tensor]], Any]] = {}
+        self._compiled: dict[Key, Callable[[list[Tensor]], Any]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Tensor) -> Any:
@@ -49,14 +51,14 @@ class Kernel:
 
     def into(self, *tensors: Tensor) -> None:
         """Compute the results into the last of ``tensors``."""
-        strides = tuple([tensor.stride() for tensor in tensors])
-        function = self._compiled.get(strides) or self._compile(strides, tensors)
+        key = torch.get_num_threads(), tuple([tensor.stride() for tensor in tensors])
+        function = self._compiled.get(key) or self._compile(key, tensors)
         function(list(tensors))
 
-    def _compile(self, strides: Strides, tensors: tuple[Tensor, ...]) -> Callable[[list[Tensor]], Any]:
+    def _compile(self, key: Key, tensors: tuple[Tensor, ...]) -> Callable[[list[Tensor]], Any]:
         with self._lock:
-            if strides in self._compiled:
-                return self._compiled[strides]
+            if key in self._compiled:
+                return self._compiled[key]
             try:
                 with progress("compiling a kernel"):
                     made = compile_kernel(self._write, tensors)
@@ -64,7 +66,7 @@ class Kernel:
                 reason = (str(error).strip().splitlines() or ["no message"])[0]
                 log.warning("a kernel runs op by op: Inductor failed (%s: %s)", type(error).__name__, reason)
                 made = self._run
-            self._compiled[strides] = made
+            self._compiled[key] = made
             return made
 
     def _write(self, *tensors: Tensor) -> tuple[()]:

@@ -50,7 +50,9 @@ def is_tangent(node: fx.Node) -> bool:
 
 
 def compile_kernel(function: Callable[..., Any], args: Sequence[torch.Tensor]) -> Callable[[list[torch.Tensor]], Any]:
-    """``function``, which writes to some of its arguments, compiled by Inductor for the types of ``args``."""
+    """``function``, which writes to some of its arguments, compiled by Inductor for the types of ``args`` and
+    for as many threads as ops may use here.
+    """
     from torch._guards import TracingContext, tracing
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
@@ -59,10 +61,11 @@ def compile_kernel(function: Callable[..., Any], args: Sequence[torch.Tensor]) -
     from torch.fx.experimental.proxy_tensor import make_fx
 
     mode = FakeTensorMode()
+    changes = {"size_asserts": False, "cpp.threads": torch.get_num_threads()}
     with mode:
         fakes = [torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device=a.device) for a in args]
         graph = make_fx(torch.func.functionalize(function), decomposition_table=select_decomp_table())(*fakes)
-    with V.set_fake_mode(mode), tracing(TracingContext(mode)), config.patch(size_asserts=False):
+    with V.set_fake_mode(mode), tracing(TracingContext(mode)), config.patch(changes):
         return compile_fx_inner(graph, fakes)
 
 

@@ -12,6 +12,7 @@ from spyre_fx.analysis.loops import loop_of
 from spyre_fx.errors import InternalError, TilingError
 from spyre_fx.transforms.auto.groups import AutoGroups, Reason
 from spyre_fx.transforms.groups import LoopGroup
+from spyre_fx.transforms.executor.run import peak_scratch
 from spyre_fx.transforms.normalise import read_groups
 from spyre_fx.transforms.select import Asked
 from spyre_fx.transforms.skip import tile_legal
@@ -53,11 +54,13 @@ def tried(
 
 
 def peak_bytes(gm: fx.GraphModule) -> int:
-    """The most bytes that are allocated at once when ``gm`` runs here; each loop has one block for all its trips."""
+    """The most bytes that are allocated at once when ``gm`` runs here; each loop has one block for all its trips, or one
+    for each of its lanes.
+    """
     peak = 0
     for moment in timeline(gm):
         loop = loop_of(gm, moment.node)
-        peak = max(peak, moment.live_bytes + (0 if loop is None else loop.plan().scratch))
+        peak = max(peak, moment.live_bytes + (0 if loop is None else peak_scratch(loop.plan(), loop.result_types)))
     return peak
 
 

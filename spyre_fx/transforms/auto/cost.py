@@ -24,8 +24,11 @@ from spyre_fx.analysis.traffic.ops import op_reads
 from spyre_fx.target import Target
 from spyre_fx.transforms.auto.facts import value_bytes, values_of
 from spyre_fx.transforms.auto.trips import Trips
+from spyre_fx.transforms.executor.lanes import lanes_of
 
 OUTER_CACHE_PRICE = 0.25
+CALL_IN_LANE = 0.25
+"""What starting an op costs where each thread has a tile of its own: none waits for another."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,8 @@ class CostModel:
 
     def tiled(self, trips: Trips, tiles: Sequence[int]) -> Cost:
         """Loops with the given tiles; what a trip makes and cannot keep is written and read again."""
-        working_set = trips.working_set(tiles)
+        lanes = self._lanes(trips, tiles)
+        working_set = trips.working_set(tiles) * lanes
         moved, priced = trips.written, float(trips.written)
         counts = trips.counts(tiles)
         for piece, times in trips.reads(tiles, max(self.capacity - working_set, 0)):
@@ -110,17 +114,24 @@ class CostModel:
                 packed = math.prod(counts[loop] for loop in piece.home if loop not in piece.cut_by)
                 priced += piece.byte_size * (packed - 1) * self.target.packed_byte_cost
         if self.target.is_cache:
-            spilled = self._spilled(trips, tiles)
+            spilled = self._spilled(trips, tiles, lanes)
             moved += sum(byte_size for byte_size, _ in spilled)
             priced += sum(byte_size * price for byte_size, price in spilled)
-        return self._cost(moved, priced, trips.written + working_set, trips.calls(tiles), working_set, trips.taken)
+        calls = trips.calls(tiles) * (CALL_IN_LANE if lanes > 1 else 1.0)
+        return self._cost(moved, priced, trips.written + working_set, calls, working_set, trips.taken)
 
-    def _spilled(self, trips: Trips, tiles: Sequence[int]) -> list[tuple[int, float]]:
+    def _lanes(self, trips: Trips, tiles: Sequence[int]) -> int:
+        """How many trips of the outermost loop a CPU runs at a time."""
+        if not self.target.is_cache or any(0 in piece.summed_by for piece in trips.pieces):
+            return 1
+        return lanes_of(trips.counts(tiles)[0], trips.working_set(tiles), self.target.cores)
+
+    def _spilled(self, trips: Trips, tiles: Sequence[int], lanes: int) -> list[tuple[int, float]]:
         """What trips make and read again after it has left the cache, with its price: tiles of which two do not fit."""
         shares, counts = trips.shares(tiles), trips.counts(tiles)
         found = []
         for piece in trips.pieces:
-            price = 0.0 if piece.is_input else self.price(math.ceil(piece.size(shares)))
+            price = 0.0 if piece.is_input else self.price(math.ceil(piece.size(shares)) * lanes)
             if price:
                 again = math.prod(counts[loop] for loop in piece.summed_by)
                 found.append((piece.byte_size * (2 * again - piece.leaves), price))
@@ -132,7 +143,7 @@ class CostModel:
             return 0.0
         return OUTER_CACHE_PRICE if self.target.is_cache and 2 * byte_size <= self.reach else 1.0
 
-    def _cost(self, moved: int, priced: float, fresh: int, calls: int, working_set: int, taken: int) -> Cost:
+    def _cost(self, moved: int, priced: float, fresh: int, calls: float, working_set: int, taken: int) -> Cost:
         total = priced + self.fresh_byte_cost * fresh + self.target.call_bytes * calls
         return Cost(moved, working_set, working_set + taken, total)
 

@@ -1,4 +1,4 @@
-"""Runs a planned loop: allocate once, then one call of straight code per trip.
+"""Runs a planned loop: allocate once, then one call of straight code per trip, in one thread or several (``lanes``).
 
 A call has no state outside its own frame: results and scratch block are fresh, so that calls may overlap in time, nest,
 and come from several threads.
@@ -6,14 +6,18 @@ and come from several threads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import Any
 
 import torch
 
+from spyre_fx.torch_compat import has_modes
+from spyre_fx.transforms.executor.lanes import plan_lanes, run_lanes
 from spyre_fx.transforms.executor.plan_types import Buffer, LoopPlan, PhasePlan
 from spyre_fx.transforms.executor.slices import tiles_of
 from spyre_fx.transforms.executor.windows import Cut
@@ -31,10 +35,41 @@ class Bound:
 def execute(plan: LoopPlan, args: Sequence[Any], result_types: Sequence[TensorType]) -> list[torch.Tensor]:
     """Run an outermost loop; the results are fresh."""
     results = [torch.empty_strided(k.shape, k.stride, dtype=k.dtype, device=k.device) for k in result_types]
-    scratch = torch.empty(plan.scratch, dtype=torch.uint8, device=plan.device)
+    # A mode that looks at ops sees those of its own thread.
+    lanes = 1 if has_modes() else plan_lanes(plan, sum(result.nbytes for result in results))
+    scratch = torch.empty(plan.scratch * lanes, dtype=torch.uint8, device=plan.device)
+    bound = [_bind(plan, scratch, lane * plan.scratch) for lane in range(lanes)]
     with _as_recorded(plan.device.type):
-        run_loop(_bind(plan, scratch, 0), args, results)
+        if lanes == 1:
+            run_loop(bound[0], args, results)
+        else:
+            run_lanes([partial(_trip, lane) for lane in bound], _trips(plan, args, results))
     return results
+
+
+def peak_scratch(plan: LoopPlan, result_types: Sequence[TensorType]) -> int:
+    """Bytes of scratch that an outermost loop allocates here."""
+    written = sum(math.prod(kind.shape) * kind.dtype.itemsize for kind in result_types)
+    return plan.scratch * plan_lanes(plan, written)
+
+
+def _trips(plan: LoopPlan, args: Sequence[Any], results: Sequence[torch.Tensor]) -> Iterator[tuple[int, Sequence[Any]]]:
+    """For each trip, of all phases, the position of its phase, and what its code gets besides memory."""
+    for position, phase in enumerate(plan.phases):
+        for row in _rows(phase, args, results):
+            yield position, row
+
+
+def _trip(bound: Bound, trip: tuple[int, Sequence[Any]]) -> None:
+    position, row = trip
+    bound.plan.phases[position].schedule.code(*row, *bound.memory[position])
+
+
+def _rows(phase: PhasePlan, args: Sequence[Any], results: Sequence[torch.Tensor]) -> Iterator[Sequence[Any]]:
+    """For each trip the tiles of all arguments, and the parts of all results."""
+    tiles = [tiles_of(value, cut, phase) for value, cut in zip(args, phase.slices, strict=True)]
+    parts = [_parts_of(result, cut, phase) for result, cut in zip(results, phase.cuts, strict=True)]
+    return (row for _, *row in zip(range(phase.trips), *tiles, *parts, strict=False))
 
 
 def _as_recorded(device: str) -> AbstractContextManager[Any]:
@@ -51,10 +86,8 @@ def run_loop(bound: Bound, args: Sequence[Any], results: Sequence[torch.Tensor])
     for result, argument in plan.carried:
         running[argument] = results[result]
     for phase, memory in zip(plan.phases, bound.memory, strict=True):
-        tiles = [tiles_of(value, cut, phase) for value, cut in zip(running, phase.slices, strict=True)]
-        parts = [_parts_of(result, cut, phase) for result, cut in zip(results, phase.cuts, strict=True)]
         code = phase.schedule.code
-        for _, *row in zip(range(phase.trips), *tiles, *parts, strict=False):
+        for row in _rows(phase, running, results):
             code(*row, *memory)
 
 
