@@ -26,9 +26,9 @@ class Kernel:
     """What stands as the target of a ``call_function`` node in the place of the nodes of ``gm``.
 
     ``kernel(*inputs)`` returns fresh results, ``kernel.into(*inputs, *results)`` writes them to tensors of the same
-    shapes that share no memory with the inputs. Tiles come with the strides of what they are cut from, and a thread that
-    has a tile of its own uses no others, so it is compiled when it is first called with some strides and number of
-    threads, and kept for these.
+    shapes that share no memory with the inputs. Tiles come with the strides of what they are cut from, and a thread
+    that has a tile of its own uses no others, so it is compiled when it is first called with some strides and number
+    of threads, and kept for these.
 
     args:
         gm: takes tensors and returns a tuple of tensors; it is not edited.

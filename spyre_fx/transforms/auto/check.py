@@ -11,8 +11,8 @@ from spyre_fx.analysis.budget import timeline
 from spyre_fx.analysis.loops import loop_of
 from spyre_fx.errors import InternalError, TilingError
 from spyre_fx.transforms.auto.groups import AutoGroups, Reason
-from spyre_fx.transforms.groups import LoopGroup
 from spyre_fx.transforms.executor.run import peak_scratch
+from spyre_fx.transforms.groups import LoopGroup
 from spyre_fx.transforms.normalise import read_groups
 from spyre_fx.transforms.select import Asked
 from spyre_fx.transforms.skip import tile_legal
@@ -54,9 +54,7 @@ def tried(
 
 
 def peak_bytes(gm: fx.GraphModule) -> int:
-    """The most bytes that are allocated at once when ``gm`` runs here; each loop has one block for all its trips, or one
-    for each of its lanes.
-    """
+    """The most bytes that are allocated at once when ``gm`` runs here; a loop has one block for each of its lanes."""
     peak = 0
     for moment in timeline(gm):
         loop = loop_of(gm, moment.node)
