@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
+from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.regions import Dataflow, Value, readers
+from spyre_fx.analysis.sizes import same
 from spyre_fx.errors import SpyreFxError, collect
 from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms import decompose as _rewrites  # noqa: F401  (fills the table)
@@ -113,7 +115,7 @@ def _check_even(level: Level, axis: LevelAxis, tiles: Tiles) -> None:
 
 def _check_reached(group: Resolved, flow: Dataflow, made: Collection[fx.Node]) -> None:
     """Each op that the user named must have a tiled axis, or be joined by values within the group to one that has, or
-    to one that was ``made`` here. A view alone costs nothing and may stand anywhere.
+    to one that was ``made`` here. A view, or a value without elements, costs nothing and may stand anywhere.
     """
     members = group.level.members
     reached = {op for axis in group.axes.values() for op in axis.cut} | members.intersection(made)
@@ -124,10 +126,15 @@ def _check_reached(group: Resolved, flow: Dataflow, made: Collection[fx.Node]) -
         new = {other for other in near if other in members and other not in reached}
         reached |= new
         pending += new
-    lost = [op for op in group.level.ops if op not in reached and op not in made and not is_view(op)]
+    lost = [op for op in group.level.ops if op not in reached and op not in made and not _costs_nothing(op)]
     if lost:
         seeds = ", ".join(str(seed) for level in group.level.walk() for seed in level.seeds)
         raise collect([messages.UNREACHED(name=op.name, group=group.level.group, seeds=seeds, node=op) for op in lost])
+
+
+def _costs_nothing(op: fx.Node) -> bool:
+    results = tensors(op.meta["val"])
+    return is_view(op) or (bool(results) and all(any(same(size, 0) for size in result.shape) for result in results))
 
 
 def _with_nest(level: Level, nest: _Nest) -> Level:

@@ -169,6 +169,15 @@ def test_an_op_that_is_not_reached() -> None:
     check_tiled(gm, [(ops_of(gm), 2, {"x_1": 0, "sin": 1})], SQUARE, SQUARE)
 
 
+def test_values_without_elements_need_no_axis() -> None:
+    """Batch norm leaves an empty reserve behind that nobody reads."""
+    x, channels = torch.randn(6, 4, 3), torch.rand(4)
+    gm = traced(lambda x, c: F.batch_norm(x, c, c, c, c), x, channels)
+    assert "empty" in ops_of(gm)
+    for dim, count in ((0, 3), (1, 2), (2, 3)):
+        check_tiled(gm, [(ops_of(gm), count, {"x_1": dim})], x, channels)
+
+
 def test_an_input_that_is_seeded_is_seeded_at_every_use() -> None:
     gm = traced(lambda x: (x.exp(), x.sin()), SQUARE)
     tiled = check_tiled(gm, [(ops_of(gm), 2, {"x_1": 0})], SQUARE)
