@@ -1,12 +1,15 @@
 """Tile random graphs and count what became of them, which rules they met and why they were refused.
 
-python -m tests.transforms.random_run FIRST LAST
+python -m tests.transforms.random_run FIRST LAST [SECONDS]
+
+Stops after so many seconds, and says at which seed.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import time
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
@@ -111,11 +114,15 @@ def sharing(inputs: list[torch.Tensor], results: list[Any]) -> list[tuple[int, i
 
 
 def main() -> int:
-    first, last = map(int, sys.argv[1:])
+    first, last, *limit = map(int, sys.argv[1:])
+    end = time.monotonic() + limit[0] if limit else float("inf")
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     tally = Tally()
     for seed in range(first, last):
+        if time.monotonic() > end:
+            print(f"stopped before seed {seed}")
+            break
         try:
             verdict(Random(seed), 3 + seed % 23, tally)
         except Exception as error:
