@@ -154,12 +154,17 @@ def _run(gm: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any], mode: Fa
 
 
 def _loop_argument(gm: fx.GraphModule, placeholder: fx.Node, mode: FakeTensorMode) -> Any:
-    """An input as the counted loops that take it say it is: pickling a graph keeps loops whole but drops its meta."""
+    """An input as the counted loops that take it say it is: pickling a graph keeps loops whole but drops its meta.
+
+    An input that nobody reads may be anything, as a number that ``make_fx`` has put into the ops.
+    """
     for user in placeholder.users:
         types = getattr(gm.get_submodule(str(user.target)), "argument_types", ()) if user.op == "call_module" else ()
         for kind in (kind for argument, kind in zip(user.args, types, strict=False) if argument is placeholder):
             if kind is not None:
                 return fake_like(kind, mode, placeholder.name)
+    if not placeholder.users:
+        return None
     raise NO_SHAPES(name=placeholder.name)
 
 

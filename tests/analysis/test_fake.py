@@ -90,6 +90,13 @@ def test_a_graph_without_values_needs_examples() -> None:
     assert len(modes_of(faked)) == 1
 
 
+def test_a_number_that_the_tracer_put_into_the_ops() -> None:
+    gm = make_fx(lambda x, scale: x * scale)(torch.randn(3), 2.5)
+    filled = ensure_fake(gm)
+    assert [node.meta["val"] is None for node in filled.graph.nodes if node.op == "placeholder"] == [False, True]
+    assert torch.equal(filled(torch.ones(3), 2.5), torch.full((3,), 2.5))
+
+
 def test_examples_win_over_recorded_values() -> None:
     gm = make_fx(torch.relu)(torch.randn(2, 2))
     faked = ensure_fake(gm, (torch.randn(7, 3),))
