@@ -74,7 +74,7 @@ def traced(op: Any, sample: Any) -> tuple[fx.GraphModule, list[torch.Tensor]] | 
         return None
 
 
-def samples(op: Any, dtype: torch.dtype, limit: int, data: str) -> Iterator[Any]:
+def samples(op: Any, dtype: torch.dtype, limit: int, data: str = "plain") -> Iterator[Any]:
     for number, sample in enumerate(op.sample_inputs("cpu", dtype)):
         if number == limit:
             return
