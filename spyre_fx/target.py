@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from spyre_fx.errors.options import TARGET_VALUE
+from spyre_fx.errors.options import TARGET_KIND, TARGET_VALUE
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 _CPUS = Path("/sys/devices/system/cpu")
 _CHOICES = {"bundle_format": ("seed", "1.0"), "dtype": ("float16", "dlfloat16")}
+_LEAST = {
+    "cores": 1,
+    "lx_bytes": 0,
+    "lx_fixed_reserve": 0,
+    "stick_bytes": 1,
+    "max_span_bytes": 1,
+    "hbm_segment_bytes": 1,
+    "hbm_segments": 1,
+    "outer_cache_bytes": 0,
+    "call_bytes": 0,
+}
+"""The numbers that are whole, each with the least that it may be."""
 _SUFFIXES = {"K": KIB, "M": MIB, "G": GIB}
 
 
@@ -56,9 +69,24 @@ class Target:
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise self._wrong(name, f"one of {' and '.join(map(repr, known))}")
+        for name, least in _LEAST.items():
             value = getattr(self, name)
-            if value not in known:
-                raise TARGET_VALUE(name=name, value=value, known=" and ".join(map(repr, known)))
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise self._wrong(name, f"an int from {least} up")
+        for name in ("lx_reserve_share", "fresh_byte_cost", "packed_byte_cost"):
+            value, most = getattr(self, name), 1.0 if name == "lx_reserve_share" else math.inf
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < most:
+                raise self._wrong(name, f"a number from 0 up, below {most}" if most == 1 else "a number from 0 up")
+        for name, kind in (("name", str), ("lx_planning", bool), ("lx_windows", bool), ("is_cache", bool)):
+            if not isinstance(getattr(self, name), kind):
+                raise self._wrong(name, f"a {kind.__name__}")
+        if self.lx_fixed_reserve > self.lx_bytes:
+            raise self._wrong("lx_fixed_reserve", f"at most lx_bytes, which is {self.lx_bytes}")
+
+    def _wrong(self, name: str, expected: str) -> Exception:
+        return TARGET_VALUE(name=name, value=getattr(self, name), expected=expected)
 
     @property
     def capacity_bytes(self) -> int:
@@ -98,6 +126,12 @@ class Target:
             fresh_byte_cost=4.0,
             packed_byte_cost=2.0,
         )
+
+
+def check_target(target: object) -> None:
+    """``OptionError`` for anything but a target, or None for the default one."""
+    if target is not None and not isinstance(target, Target):
+        raise TARGET_KIND(found=type(target).__name__)
 
 
 def _threads() -> int:

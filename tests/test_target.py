@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -34,4 +35,29 @@ def test_a_target_is_a_value() -> None:
 )
 def test_unknown_choices_are_refused(name: str, value: str, known: str) -> None:
     with pytest.raises(OptionError, match=rf"Target\({name}='{value}'\)\. Expected one of {known}"):
+        Target(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cores", 0),
+        ("cores", 3.5),
+        ("cores", True),
+        ("lx_bytes", -1),
+        ("lx_bytes", "2M"),
+        ("lx_fixed_reserve", 1 << 40),
+        ("lx_reserve_share", 1.0),
+        ("lx_reserve_share", float("nan")),
+        ("stick_bytes", 0),
+        ("hbm_segments", 0),
+        ("call_bytes", -1),
+        ("fresh_byte_cost", -0.5),
+        ("fresh_byte_cost", float("inf")),
+        ("lx_planning", 1),
+        ("name", None),
+    ],
+)
+def test_values_that_no_machine_has_are_refused(name: str, value: object) -> None:
+    with pytest.raises(OptionError, match=rf"Target\({name}={re.escape(repr(value))}\)\. Expected (an int|a |at most)"):
         Target(**{name: value})  # type: ignore[arg-type]

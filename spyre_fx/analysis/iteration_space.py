@@ -13,6 +13,7 @@ from spyre_fx.analysis import rules as _all_rules  # noqa: F401  (fills the tabl
 from spyre_fx.analysis.iteration import IterationSpace, OpCall, check_space
 from spyre_fx.analysis.rules.table import body_op, resize_for, rule_for
 from spyre_fx.errors.analysis import OPAQUE
+from spyre_fx.errors.schedule import NOT_A_NODE
 
 
 def iteration_space(node: fx.Node) -> IterationSpace:
@@ -24,7 +25,7 @@ def iteration_space(node: fx.Node) -> IterationSpace:
     returns: the ``IterationSpace``. Extents are in elements; operands come in the order of the tensor-valued leaves of
         ``(node.args, node.kwargs)``.
 
-    errors: ``TilingError`` where the op is opaque.
+    errors: ``TilingError`` where the op is opaque; ``CaptureError`` for anything but a node.
 
     >>> import spyre_fx, torch
     >>> gm = spyre_fx.capture(torch.mm, torch.ones(4, 6), torch.ones(6, 8))
@@ -34,6 +35,8 @@ def iteration_space(node: fx.Node) -> IterationSpace:
     >>> space.operands, space.results
     ((((0,), (2,)), ((2,), (1,))), (((0,), (1,)),))
     """
+    if not isinstance(node, fx.Node):
+        raise NOT_A_NODE(found=type(node).__name__)
     space = space_of(node)
     if space is None:
         raise OPAQUE(node=node, target=node.target)

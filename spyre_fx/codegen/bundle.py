@@ -21,6 +21,7 @@ from spyre_fx.codegen.specs import Spec, UnimplementedOp
 from spyre_fx.codegen.unroll import check_unrolled
 from spyre_fx.codegen.verify import verify_specs
 from spyre_fx.codegen.verify_program import verify_program
+from spyre_fx.errors.spec import NOT_A_BUNDLE, NOT_A_FOLDER
 from spyre_fx.tables import Table, Tables
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Bundle:
         Raises:
             SpecError: for a host step that no file can hold, or a folder that cannot be written.
         """
-        path = Path(folder)
+        path = _path(folder)
         write_bundle(self.lowered, self.programs, self.source(), path)
         return path
 
@@ -88,7 +89,7 @@ class Bundle:
         Raises:
             SpecError: naming the file that is missing, changed or malformed.
         """
-        return cls(*read_bundle(Path(folder)))
+        return cls(*read_bundle(_path(folder)))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Execute on the simulated device: takes the arguments of the graph and returns the same structure.
@@ -135,6 +136,8 @@ class Bundle:
 
     def diff(self, other: Bundle) -> Tables:
         """The totals of ``report`` of two bundles side by side, this one first, with the ratio of the second to it."""
+        if not isinstance(other, Bundle):
+            raise NOT_A_BUNDLE(found=type(other).__name__)
         rows = []
         for name, field_name in _TOTALS:
             one, two = (getattr(bundle._measured(), field_name) for bundle in (self, other))
@@ -190,3 +193,9 @@ class Bundle:
                 case HostStep():
                     kernels[f"host_{position}"] = (UnimplementedOp(host_name(step)),)
         return kernels
+
+
+def _path(folder: object) -> Path:
+    if not isinstance(folder, (str, os.PathLike)):
+        raise NOT_A_FOLDER(found=type(folder).__name__)
+    return Path(folder)

@@ -134,13 +134,19 @@ def _flat_inputs(lowered: Lowered, args: tuple[Any, ...], kwargs: Mapping[str, A
     else:
         leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
         wanted_spec = pytree.treespec_loads(lowered.in_spec)
-        fits, wanted = spec == wanted_spec, f"the structure {wanted_spec}"
+        fits, wanted = spec == wanted_spec, f"the structure of a call with {_example(wanted_spec, lowered.inputs)}"
     if not fits:
         raise BAD_INPUT(found=f"{len(args)} arguments and {sorted(kwargs)} by name", expected=wanted)
     open_dims = {(name, dim) for size in lowered.sizes for name, dim, _, _ in size.places}
     for name, leaf, kind in zip(lowered.inputs, leaves, lowered.input_types, strict=False):
         _check_type(name, leaf, kind, open_dims)
     return leaves
+
+
+def _example(spec: pytree.TreeSpec, names: Sequence[str]) -> str:
+    """A call of the right structure, with the inputs by name."""
+    args, kwargs = pytree.tree_unflatten(list(names), spec)
+    return f"({', '.join([*map(repr, args), *(f'{key}={value!r}' for key, value in kwargs.items())])})"
 
 
 def _check_type(
@@ -150,7 +156,9 @@ def _check_type(
         return
     shape, dtype = kind
     if not isinstance(leaf, torch.Tensor):
-        raise BAD_INPUT(found=f"a {type(leaf).__name__} for {name!r}", expected=f"a tensor {list(shape)} of {dtype}")
+        raise BAD_INPUT(
+            found=f"an object of type {type(leaf).__name__} for {name!r}", expected=f"a tensor {list(shape)} of {dtype}"
+        )
     if leaf.layout is not torch.strided or leaf.is_meta:
         found = f"a {leaf.device} tensor of {leaf.layout} for {name!r}"
         raise BAD_INPUT(found=found, expected="a dense one with values")

@@ -16,7 +16,7 @@ from spyre_fx.codegen.unroll import unroll as unroll_specs
 from spyre_fx.codegen.verify import verify_specs
 from spyre_fx.codegen.verify_program import verify_program
 from spyre_fx.codegen.visitor import lower_graph
-from spyre_fx.target import Target
+from spyre_fx.target import Target, check_target
 
 
 def lower(tiled: GraphModule, target: Target | None = None, *, unroll: bool = False) -> Bundle:
@@ -37,8 +37,10 @@ def lower(tiled: GraphModule, target: Target | None = None, *, unroll: bool = Fa
 
     Raises:
         LoweringError: naming what the device or the generator has no form for.
+        OptionError: ``target`` is no ``Target``.
         CaptureError: for a graph without ``meta["val"]`` on its inputs.
     """
+    check_target(target)
     return bundle_of(lower_graph(ensure_fake(tiled), target or Target()), unroll=unroll)
 
 

@@ -25,7 +25,10 @@ UNDECLARED = Template(
     "call declare_tensor_dim({name!r}, size) first",
 )
 NOT_A_TENSOR = Template(
-    HintError, "a {kind} to name the dims of", "a tensor", "pass the tensor itself, for a module its parameter"
+    HintError,
+    "an object of type {kind} to name the dims of",
+    "a tensor",
+    "pass the tensor itself, for a module its parameter",
 )
 BAD_NAMES = Template(
     HintError, "names {names}", "a list with a name or None for each dim", 'write a list, as in ["A", None]'

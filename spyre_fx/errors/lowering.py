@@ -104,7 +104,7 @@ NO_SHAPE = Template(
 )
 NUMBER_RESULT = Template(
     LoweringError,
-    "an op that makes a {kind} out of tensor data",
+    "an op that makes a value of type {kind} out of tensor data",
     "results that are tensors",
     "keep the number out of the graph, or pass it in",
 )

@@ -71,8 +71,14 @@ COMMAND_INPUT = Template(
 TARGET_VALUE = Template(
     OptionError,
     "Target({name}={value!r})",
-    "one of {known}",
-    "pass one of these, or leave it out",
+    "{expected}",
+    "change the value, or leave it out",
+)
+TARGET_KIND = Template(
+    OptionError,
+    "a target of type {found}",
+    "a spyre_fx.Target",
+    "pass Target(), Target.cpu() or a Target with sizes of your own",
 )
 NO_EXAMPLES = Template(
     OptionError,

@@ -6,9 +6,15 @@ from spyre_fx.errors import BudgetExceeded, CaptureError, PlanError, SpecError, 
 
 NOT_A_GRAPH = Template(
     CaptureError,
-    "a {found}",
+    "an object of type {found} where a graph belongs",
     "a torch.fx.GraphModule of ATen ops",
     "make one with spyre_fx.capture(fn, *example_args)",
+)
+NOT_A_NODE = Template(
+    CaptureError,
+    "an object of type {found} where a node belongs",
+    "a torch.fx.Node of a graph of ATen ops",
+    "take one from gm.graph.nodes",
 )
 NO_SHAPES = Template(
     CaptureError,
@@ -48,7 +54,7 @@ BAD_BUDGET = Template(
 )
 NOT_AN_OP = Template(
     SpecError,
-    "a {found} as the op of a kernel",
+    "an object of type {found} as the op of a kernel",
     "an OpOverload such as torch.ops.mylib.scale.default, or what torch.library.custom_op returns",
     "pass the op itself, not its Python implementation",
 )

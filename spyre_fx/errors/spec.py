@@ -7,6 +7,19 @@ from spyre_fx.errors import LoweringError, SpecError, Template
 BAD_SPEC = Template(SpecError, "{found} in {where}", "{expected}", "{do}")
 """A rule of the spec verifier that is broken; ``where`` names op, loop path and origin."""
 
+NOT_A_FOLDER = Template(
+    SpecError,
+    "a folder given as an object of type {found}",
+    "the path of a folder, as a string or a pathlib.Path",
+    "pass the path",
+)
+NOT_A_BUNDLE = Template(
+    SpecError,
+    "a bundle compared with an object of type {found}",
+    "another Bundle",
+    "pass what spyre_fx.lower or Bundle.load returned",
+)
+
 UNKNOWN_OP = Template(
     LoweringError,
     "device op {op!r} in {where}",

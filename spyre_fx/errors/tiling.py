@@ -41,6 +41,12 @@ COUNT_TOO_LARGE = Template(
     "a count from 1 to {extent}",
     "use a smaller count or another axis",
 )
+EMPTY_AXIS = Template(
+    TilingError,
+    "count {count} in {group} for an axis without elements ({axis})",
+    "an axis of at least one element",
+    "choose another axis, or leave what has no elements out of the group",
+)
 BAD_MULTIPLE = Template(
     TilingError,
     "multiple_of {multiple!r} in {group}",
@@ -137,14 +143,14 @@ REPEATED_DIM = Template(
 )
 NO_SUCH_AXIS = Template(
     TilingError,
-    "axis {dim} in {group}, but its first op has {count} axes (positions 0 to {last}){other}",
+    "axis {dim} in {group}, but its first op has {axes}{other}",
     "an axis of the first op of the group",
     "choose another axis, or name a dim of a value: {{value: dim}}",
 )
 NO_SUCH_DIM = Template(
     TilingError,
-    "dim {dim} of {value!r} in {group}, a tensor of {rank} dims",
-    "a dim from {low} to {high}",
+    "dim {dim} of {value!r} in {group}, {tensor}",
+    "{expected}",
     "correct the dim",
 )
 UNKNOWN_KEY = Template(

@@ -65,6 +65,8 @@ def tiles_per_factor(
         are not all equal.
     """
     extent = math.prod(factors)
+    if not extent:
+        raise messages.EMPTY_AXIS(count=count, group=group, axis=axis)
     if count > extent:
         raise messages.COUNT_TOO_LARGE(count=count, group=group, extent=extent, axis=axis)
     if strict and (extent % count or (extent // count) % multiple):

@@ -8,6 +8,7 @@ from typing import Any
 from tabulate import tabulate
 from torch import fx
 
+from spyre_fx.analysis.fake import check_graph
 from spyre_fx.transforms.normalise import read_groups
 from spyre_fx.transforms.skip import tile_legal
 from spyre_fx.transforms.summary import Summary, summary
@@ -54,6 +55,7 @@ def explain(
 
     Raises:
         TilingError: ``groups`` is no list.
+        CaptureError: ``gm`` is no graph module.
 
     >>> import torch
     >>> from torch.fx.experimental.proxy_tensor import make_fx
@@ -64,6 +66,7 @@ def explain(
     >>> [(op.name, op.value) for op in made.values.ops]
     [('exp', 'sliced along dim 0'), ('cumsum', 'whole')]
     """
+    check_graph(gm)
     asked = read_groups(gm.graph, groups)
     tiled, refused = tile_legal(asked, lambda some: tile_groups(gm, some, tiled_dims, multiple_of, strict))
     reasons = {group.name: reason for group, reason in refused}

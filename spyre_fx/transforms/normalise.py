@@ -192,7 +192,9 @@ class _Reader:
             self.problems.append(messages.BAD_COUNT(group=name, count=count, kind=type(count).__name__))
 
     def _check_fits(self, count: int, seed: Seed, name: str) -> None:
-        if isinstance(seed.size, int) and count > seed.size:
+        if seed.size == 0:
+            self.problems.append(messages.EMPTY_AXIS(group=name, count=count, axis=str(seed)))
+        elif isinstance(seed.size, int) and count > seed.size:
             error = messages.COUNT_TOO_LARGE(group=name, count=count, extent=seed.size, axis=str(seed))
             self.problems.append(error)
 

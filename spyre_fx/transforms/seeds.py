@@ -52,8 +52,8 @@ def _by_position(
         position = dim + count if dim < 0 else dim
         if not 0 <= position < count:
             other = _first_with(position, ops, flow)
-            error = messages.NO_SUCH_AXIS(group=group, dim=dim, count=count, last=count - 1, other=other, node=first)
-            problems.append(error)
+            axes_there = f"{count} axes (positions 0 to {count - 1})" if count else "no axes"
+            problems.append(messages.NO_SUCH_AXIS(group=group, dim=dim, axes=axes_there, other=other, node=first))
         elif position in seen:
             problems.append(messages.REPEATED_DIM(group=group, dim=dim))
         elif not space.positions[position]:
@@ -140,8 +140,10 @@ def _dims_of(entry: Any, node: fx.Node, group: str, problems: list[SpyreFxError]
             continue
         position = dim + rank if dim < 0 else dim
         if not 0 <= position < rank:
-            fields = {"value": node.name, "rank": rank, "low": -rank, "high": rank - 1}
-            problems.append(messages.NO_SUCH_DIM(group=group, dim=dim, **fields))
+            fields = {"tensor": f"a tensor of {rank} dims", "expected": f"a dim from {-rank} to {rank - 1}"}
+            if not rank:
+                fields = {"tensor": "a tensor without dims", "expected": "a value that has dims"}
+            problems.append(messages.NO_SUCH_DIM(group=group, dim=dim, value=node.name, **fields))
         elif position in found:
             problems.append(messages.REPEATED_DIM(group=group, dim=dim))
         elif is_one(shape[position]):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from spyre_fx.analysis.fake import check_graph
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.regions import is_part
 from spyre_fx.tables import Table, Tables
@@ -109,6 +110,9 @@ def summary(tiled: fx.GraphModule) -> Summary:
     Args:
         tiled: what ``tile`` returned. It is not edited.
 
+    Raises:
+        CaptureError: for anything but a graph module.
+
     >>> import torch
     >>> from torch.fx.experimental.proxy_tensor import make_fx
     >>> from spyre_fx.transforms.tile import tile
@@ -119,6 +123,7 @@ def summary(tiled: fx.GraphModule) -> Summary:
     >>> [(op.name, op.place, op.value) for op in made.ops]
     [('add', 'loop_0', 'internal'), ('relu', 'loop_0', 'sliced along dim 0')]
     """
+    check_graph(tiled)
     loops: list[LoopSummary] = []
     ops: list[OpSummary] = []
     _visit(tiled, "", 0, {}, loops, ops)

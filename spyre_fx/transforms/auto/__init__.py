@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import fx
 
-from spyre_fx.target import Target
+from spyre_fx.target import Target, check_target
 from spyre_fx.transforms.auto.budget import choose, within_budget
 from spyre_fx.transforms.auto.cost import CostModel
 from spyre_fx.transforms.auto.facts import Facts
@@ -31,6 +31,7 @@ def auto_groups(gm: fx.GraphModule, target: Target | None = None, *, memory_budg
         It is empty where no loop helps. Equal graphs give equal groups.
 
     Raises:
+        OptionError: ``target`` is no ``Target``, or ``memory_budget`` is no budget.
         BudgetExceeded: no tiling that was found stays within ``memory_budget``; the message says how near one comes.
 
     >>> import spyre_fx, torch
@@ -40,6 +41,7 @@ def auto_groups(gm: fx.GraphModule, target: Target | None = None, *, memory_budg
     >>> print(groups[0].count, groups[0].body)
     64 ('exp', 'add', 'tanh')
     """
+    check_target(target)
     target = target or Target()
     if memory_budget is not None:
         return within_budget(gm, target, memory_budget)

@@ -55,7 +55,7 @@ def within_budget(gm: fx.GraphModule, target: Target, budget: float) -> AutoGrou
 
 
 def _in_bytes(budget: float, untiled: int) -> int:
-    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or budget <= 0:
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not budget > 0:
         raise BUDGET_VALUE(budget=budget)
     if isinstance(budget, int):
         return budget
