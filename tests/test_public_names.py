@@ -38,7 +38,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "load": (lambda: spyre_fx.Bundle.load(3), SpecError, "a folder given as an object of type int"),
     "save": (lambda: spyre_fx.lower(GRAPH).save(3), SpecError, "a folder given as an object of type int"),
     "diff": (lambda: spyre_fx.lower(GRAPH).diff(3), SpecError, "compared with an object of type int"),
-    "run": (lambda: spyre_fx.lower(GRAPH).run(3), SpecError, "an object of type int for 'x_1'"),
+    "run": (lambda: spyre_fx.lower(GRAPH).run(3), SpecError, "an int for 'x_1'"),
     "no elements": (lambda: spyre_fx.tile(EMPTY, [(["add"], 1)]), TilingError, "an axis without elements"),
     "no axes": (lambda: spyre_fx.tile(NUMBER, [(["add"], 1)]), TilingError, "its first op has no axes"),
     "no dims": (lambda: spyre_fx.tile(NUMBER, [(["add"], 1, {"x_1": 0})]), TilingError, "a tensor without dims"),

@@ -149,6 +149,11 @@ def _example(spec: pytree.TreeSpec, names: Sequence[str]) -> str:
     return f"({', '.join([*map(repr, args), *(f'{key}={value!r}' for key, value in kwargs.items())])})"
 
 
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
 def _check_type(
     name: str, leaf: Any, kind: tuple[tuple[int, ...], torch.dtype] | None, open_dims: Collection[tuple[str, int]]
 ) -> None:
@@ -157,7 +162,7 @@ def _check_type(
     shape, dtype = kind
     if not isinstance(leaf, torch.Tensor):
         raise BAD_INPUT(
-            found=f"an object of type {type(leaf).__name__} for {name!r}", expected=f"a tensor {list(shape)} of {dtype}"
+            found=f"{_kind(leaf)} for {name!r}", expected=f"a tensor {list(shape)} of {dtype}"
         )
     if leaf.layout is not torch.strided or leaf.is_meta:
         found = f"a {leaf.device} tensor of {leaf.layout} for {name!r}"
