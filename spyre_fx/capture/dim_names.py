@@ -20,7 +20,7 @@ from spyre_fx.capture.name_marks import MARK, check_sizes, mark_in_trace, set_na
 from spyre_fx.errors import HintError
 from spyre_fx.errors import hints as messages
 from spyre_fx.errors.location import describe_value
-from spyre_fx.errors.names import near
+from spyre_fx.errors.names import near, with_article
 from spyre_fx.torch_compat import give_up_graph
 
 _ATTRIBUTE = "_spyre_fx_dim_names"
@@ -80,7 +80,7 @@ def name_tensor_dims(tensor: torch.Tensor, names: Sequence[str | None]) -> None:
         MARK(tensor, text, True)  # sizes may be symbolic here, which Dynamo does not let us see
         return
     if not isinstance(tensor, torch.Tensor):
-        raise messages.NOT_A_TENSOR(kind=type(tensor).__name__)
+        raise messages.NOT_A_TENSOR(kind=with_article(type(tensor).__name__))
     found = _named(names)
     check_sizes(found, tensor.shape, describe_value(tensor))
     if not mark_in_trace(tensor, found):

@@ -13,6 +13,7 @@ from spyre_fx.codegen.lowered import Argument, DeviceStep, HostStep, Lowered, Va
 from spyre_fx.codegen.memory_map import buffers_of
 from spyre_fx.codegen.program import Program
 from spyre_fx.codegen.symbolic import size_sources
+from spyre_fx.errors.names import with_article
 from spyre_fx.errors.spec import BAD_INPUT, BAD_SIZE, UNKNOWN_VALUE
 
 if TYPE_CHECKING:
@@ -149,11 +150,6 @@ def _example(spec: pytree.TreeSpec, names: Sequence[str]) -> str:
     return f"({', '.join([*map(repr, args), *(f'{key}={value!r}' for key, value in kwargs.items())])})"
 
 
-def _kind(value: Any) -> str:
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-
-
 def _check_type(
     name: str, leaf: Any, kind: tuple[tuple[int, ...], torch.dtype] | None, open_dims: Collection[tuple[str, int]]
 ) -> None:
@@ -162,7 +158,7 @@ def _check_type(
     shape, dtype = kind
     if not isinstance(leaf, torch.Tensor):
         raise BAD_INPUT(
-            found=f"{_kind(leaf)} for {name!r}", expected=f"a tensor {list(shape)} of {dtype}"
+            found=f"{with_article(type(leaf).__name__)} for {name!r}", expected=f"a tensor {list(shape)} of {dtype}"
         )
     if leaf.layout is not torch.strided or leaf.is_meta:
         found = f"a {leaf.device} tensor of {leaf.layout} for {name!r}"

@@ -26,7 +26,7 @@ UNDECLARED = Template(
 )
 NOT_A_TENSOR = Template(
     HintError,
-    "an object of type {kind} to name the dims of",
+    "{kind} to name the dims of",
     "a tensor",
     "pass the tensor itself, for a module its parameter",
 )
