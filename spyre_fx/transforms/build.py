@@ -193,6 +193,7 @@ class Builder:
         node.meta["val"] = _result_values(results, fake_mode(first))
         stamp(node, first, loop.around(), ())
         node.meta["loop_asked"], node.meta["loop_form"] = loop.level.count, loop.form
+        node.meta["loop_group"] = loop.level.group
         around = loop.parent.around() if loop.parent else []
         for index, result in enumerate(results):
             op = result.value.node

@@ -14,6 +14,8 @@ from spyre_fx.analysis.fake import check_graph
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.regions import is_part
 from spyre_fx.tables import Table, Tables
+from spyre_fx.target import Target
+from spyre_fx.transforms.group_summary import GroupSummary, group_summaries, group_table
 from spyre_fx.transforms.loop_structure import LoopStructure, child_loop
 from spyre_fx.transforms.loop_types import Assembled, Carried, Leaves, Slice
 
@@ -61,12 +63,16 @@ class OpSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """All loops and ops of a tiled graph; printing it shows two tables, and any groups that were skipped."""
+    """All loops and ops of a tiled graph; printing it shows them as tables, and why ops stand outside of loops."""
 
     loops: tuple[LoopSummary, ...]
     ops: tuple[OpSummary, ...]
     skipped: tuple[tuple[int, str], ...] = ()
     """Position and reason of each group that ``tile(..., on_error="skip")`` left untiled."""
+    groups: tuple[GroupSummary, ...] = ()
+    """What each group moves and holds, if a target was given."""
+    reasons: tuple[str, ...] = ()
+    """What ``auto_groups`` said of each of its groups, and of the ops that it left outside."""
 
     def __str__(self) -> str:
         return self._tables()
@@ -76,7 +82,10 @@ class Summary:
 
     def _tables(self) -> Tables:
         reasons = [f"skipped groups[{position}]: {reason}" for position, reason in self.skipped]
-        return Tables((self._loop_table(), self._op_table(), *reasons))
+        groups = (group_table(self.groups),) if self.groups else ()
+        if self.reasons:
+            reasons.append("\n".join(self.reasons))
+        return Tables((self._loop_table(), self._op_table(), *groups, *reasons))
 
     def _loop_table(self) -> Table | str:
         if not self.loops:
@@ -104,11 +113,13 @@ class Summary:
         return Table(rows, ("value", "op", "place", "tiled dims", "shape", "is"))
 
 
-def summary(tiled: fx.GraphModule) -> Summary:
+def summary(tiled: fx.GraphModule, target: Target | None = None, untiled: fx.GraphModule | None = None) -> Summary:
     """The loops of a tiled graph and the place of every op, as an object that prints itself as tables.
 
     Args:
         tiled: what ``tile`` returned. It is not edited.
+        target: a machine, for which the bytes are worked out that each group moves, must move and holds.
+        untiled: what ``tile`` was given, to tell what the ops of each group move without loops.
 
     Raises:
         CaptureError: for anything but a graph module.
@@ -127,7 +138,9 @@ def summary(tiled: fx.GraphModule) -> Summary:
     loops: list[LoopSummary] = []
     ops: list[OpSummary] = []
     _visit(tiled, "", 0, {}, loops, ops)
-    return Summary(tuple(loops), tuple(ops), tiled.meta.get("skipped_groups", ()))
+    groups = () if target is None else tuple(group_summaries(tiled, target, untiled))
+    meta = tiled.meta
+    return Summary(tuple(loops), tuple(ops), meta.get("skipped_groups", ()), groups, meta.get("group_reasons", ()))
 
 
 def _visit(

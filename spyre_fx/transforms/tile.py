@@ -80,9 +80,8 @@ def tile(
     def attempt(some: Sequence[Asked]) -> fx.GraphModule:
         return tile_groups(gm, some, tiled_dims, multiple_of, strict)
 
-    if on_error == "raise":
-        return with_skipped(attempt(asked), ())
-    tiled, refused = tile_legal(asked, attempt)
+    tiled, refused = (attempt(asked), []) if on_error == "raise" else tile_legal(asked, attempt)
+    tiled.meta["group_reasons"] = tuple(map(str, getattr(groups, "reasons", ())))
     if refused and len(refused) == len(asked):
         reasons = "\n".join(reason for _, reason in refused)
         warnings.warn(messages.ALL_SKIPPED.format(reasons=reasons), TilingWarning, stacklevel=2)
@@ -100,10 +99,13 @@ def tile_groups(
     flow = Dataflow()
     # 2. Every form of group becomes a tree of levels, one axis per level.
     levels = normalise(nodes, flow, groups, tiled_dims, multiple_of)
+    names = {level.group: tuple(op.name for op in level.ops) for level in levels}
     # 3. Each level's axis is followed through the ops; composite reductions over it are rewritten into primitive ones.
     resolved = resolve(levels, flow, strict)
     # 4. Each op gets its place in the tree of loops, which must not wait for themselves.
     placed = place(copied.graph, resolved, flow)
     # 5. Bodies are built by running the ops on tiles, and a call of the loop takes the place of the ops.
     constants = constants_of([op for group in resolved for op in group.level.ops], placed, flow)
-    return replace(copied, placed, constants, flow)
+    tiled = replace(copied, placed, constants, flow)
+    tiled.meta["group_ops"] = names
+    return tiled

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from spyre_fx.analysis.traffic import bounds, schedules
-from spyre_fx.analysis.traffic.model import Moved, Traffic, compulsory_bytes, traffic
+from spyre_fx.analysis.traffic.model import Moved, Traffic, compulsory_bytes, traffic, working_sets
+from spyre_fx.analysis.traffic.ops import product_bound
 from spyre_fx.analysis.traffic.schedules import Schedule
 
-__all__ = ["Moved", "Schedule", "Traffic", "bounds", "compulsory_bytes", "schedules", "traffic"]
+__all__ = [
+    "Moved",
+    "Schedule",
+    "Traffic",
+    "bounds",
+    "compulsory_bytes",
+    "product_bound",
+    "schedules",
+    "traffic",
+    "working_sets",
+]

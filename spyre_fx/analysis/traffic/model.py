@@ -65,6 +65,19 @@ def traffic(gm: fx.GraphModule, capacity: int) -> Traffic:
     return Traffic(total.read, total.written, by_node)
 
 
+def working_sets(gm: fx.GraphModule) -> dict[fx.Node, int]:
+    """For each loop of the outermost graph the most bytes that one trip holds, inner loops' trips included.
+
+    Arguments that every trip needs whole are not among them: they are streamed where no room is left.
+    """
+    found: dict[fx.Node, int] = {}
+    for node in gm.graph.nodes:
+        loop = loop_of(gm, node)
+        if loop is not None:
+            found[node] = max(_Trip(loop.body(phase), phase.trips, loop, set()).need() for phase in loop.phases)
+    return found
+
+
 def compulsory_bytes(gm: fx.GraphModule) -> int:
     """Every input that is read, once, and every output, once: no schedule moves less."""
     buffers = buffers_of(gm)

@@ -11,6 +11,7 @@ from spyre_fx.analysis.buffers import byte_size
 from spyre_fx.analysis.iteration import IterationSpace, Kind
 from spyre_fx.analysis.iteration_space import call_of, space_of
 from spyre_fx.analysis.schedule.families import op_name
+from spyre_fx.analysis.traffic.bounds import matmul as matmul_bound
 from spyre_fx.analysis.traffic.schedules import matmul
 
 _LOOK_UPS = {"_unsafe_index", "embedding", "gather", "index", "index_select", "take", "take_along_dim"}
@@ -33,6 +34,19 @@ def op_reads(node: fx.Node, streamed: Mapping[fx.Node, int], capacity: int) -> i
     if _returns_what_it_reduces(space):
         return once + _second_pass(node, space, streamed, capacity)
     return once
+
+
+def product_bound(node: fx.Node, capacity: int) -> float:
+    """The least bytes that a product on its own moves, by the bound of each of its batch; 0 for any other op."""
+    space = space_of(node)
+    if space is None or not any(axis.combine == "matmul" for axis in space.axes):
+        return 0.0
+    shape = _product_shape(space)
+    if shape is None:
+        return 0.0
+    batch, m, n, k = shape
+    size = call_of(node).results[0].itemsize
+    return batch * size * matmul_bound(m, n, k, capacity // size)
 
 
 def _once(node: fx.Node, streamed: Mapping[fx.Node, int]) -> int:

@@ -48,7 +48,7 @@ def grow(facts: Facts, seed: fx.Node, atom: int, allowed: Callable[[fx.Node], bo
         growth = _Growth(facts, lambda op: allowed(op) and op not in unfit)
         region = growth.run(seed, atom)
         late = [op for op in region.ops if not growth.ends_in_time(op)]
-        if not late or late == [seed]:
+        if not late:
             return region
         if seed in late:
             return Region({seed: atom})

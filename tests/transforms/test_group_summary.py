@@ -1,0 +1,104 @@
+"""What ``summary`` says of the bytes of each group, and of the ops that stand outside of loops."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+
+import spyre_fx
+from spyre_fx.analysis.traffic import bounds, schedules
+from spyre_fx.target import KIB
+from spyre_fx.transforms.group_summary import GroupSummary
+from tests.transforms.auto_cases import CASES, scratchpad
+from tests.transforms.tiling import ops_of
+
+
+@pytest.fixture
+def product():
+    return spyre_fx.capture(torch.mm, torch.ones(256, 256), torch.ones(256, 256))
+
+
+def test_a_chain_moves_its_input_and_its_result():
+    gm = CASES["chain"].graph()
+    tiled = spyre_fx.tile(gm, [(ops_of(gm), 8)])
+    (group,) = spyre_fx.summary(tiled, scratchpad(64), gm).groups
+    once = 512 * 256 * 2
+    expected = GroupSummary("groups[0]", ("loop_0",), 20 * once, 2 * once, 2 * once, 2 * once, once // 8, 64 * KIB)
+    assert group == expected
+
+
+def test_weights_are_read_again_where_a_trip_leaves_no_room():
+    gm = CASES["mlp"].graph()
+    tiled = spyre_fx.tile(gm, [(ops_of(gm), 16)])
+    ends, weights = 2 * 512 * 64 * 2, 2 * 64 * 256 * 2
+    (roomy,) = spyre_fx.summary(tiled, scratchpad(96), gm).groups
+    (narrow,) = spyre_fx.summary(tiled, scratchpad(20), gm).groups
+    assert (roomy.after, roomy.compulsory) == (ends + weights, ends + weights)
+    assert (narrow.after, narrow.compulsory) == (ends + 16 * weights, ends + weights)
+    assert roomy.working_set == narrow.working_set == 20 * KIB
+
+
+def test_the_bound_of_a_product_on_its_own(product):
+    tiled = spyre_fx.tile(product, [(["mm"], 4)])
+    (group,) = spyre_fx.summary(tiled, scratchpad(16), product).groups
+    assert group.bound == int(4 * bounds.matmul(256, 256, 256, 4 * KIB)) > group.compulsory == 3 * 4 * 256 * 256
+    assert group.before == 4 * schedules.matmul(256, 256, 256, 4 * KIB, 32).traffic >= group.bound
+    assert group.after >= group.bound
+
+
+def test_a_product_that_is_read_inside_has_no_bound_of_its_own():
+    gm = CASES["mlp"].graph()
+    tiled = spyre_fx.tile(gm, [(ops_of(gm), 16)])
+    (group,) = spyre_fx.summary(tiled, scratchpad(1), gm).groups
+    assert group.bound == group.compulsory
+
+
+def test_several_passes_are_one_group():
+    gm = spyre_fx.capture(lambda x: x.exp() / x.exp().sum(1, keepdim=True), torch.ones(64, 64))
+    tiled = spyre_fx.tile(gm, [(ops_of(gm), 4, {"x": 1})])
+    (group,) = spyre_fx.summary(tiled, scratchpad(64), gm).groups
+    assert group.loops == ("loop_0", "loop_1")
+    assert group.compulsory == 2 * 64 * 64 * 4
+    assert group.after > group.compulsory
+
+
+def test_groups_are_told_apart():
+    gm = spyre_fx.capture(lambda x, y: (x.exp().tanh(), y.exp().tanh().relu()), torch.ones(64, 8), torch.ones(32, 8))
+    tiled = spyre_fx.tile(gm, [(["exp", "tanh"], 4), (["exp_1", "tanh_1", "relu"], 2)])
+    groups = {group.name: group for group in spyre_fx.summary(tiled, scratchpad(64), gm).groups}
+    assert {name: (group.before, group.after) for name, group in groups.items()} == {
+        "groups[0]": (4 * 2048, 2 * 2048),
+        "groups[1]": (6 * 1024, 2 * 1024),
+    }
+
+
+def test_the_bytes_without_loops_are_known_from_the_untiled_graph_alone(product):
+    tiled = spyre_fx.tile(product, [(["mm"], 4)])
+    made = spyre_fx.summary(tiled, scratchpad(16))
+    assert made.groups[0].before is None
+    assert made.groups[0].bound == made.groups[0].compulsory
+    assert spyre_fx.summary(tiled).groups == ()
+
+
+def test_it_is_printed_as_a_table_with_the_reasons_of_an_automatic_choice():
+    gm = CASES["losses"].graph()
+    groups = spyre_fx.auto_groups(gm, scratchpad(96))
+    tiled = spyre_fx.tile(gm, groups)
+    made = spyre_fx.summary(tiled, scratchpad(96), gm)
+    header = next(line for line in str(made).splitlines() if line.startswith("group "))
+    words = ("group", "loops", "MiB", "before", "after", "compulsory", "bound", "working", "set", "capacity")
+    assert tuple(header.split()) == words
+    assert made.reasons == tuple(map(str, groups.reasons))
+    assert all(reason in str(made) for reason in made.reasons)
+    outside = {op.name for op in made.ops if not op.place}
+    assert {"squeeze", "neg", "ne_1", "where_1"} <= outside
+    assert "squeeze to where_1 (4 ops): not tiled, loops would cost" in str(made)
+
+
+def test_it_is_the_same_after_pickling():
+    gm = CASES["chain"].graph()
+    tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, scratchpad(64)))
+    again = pickle.loads(pickle.dumps(tiled))
+    assert str(spyre_fx.summary(again, scratchpad(64), gm)) == str(spyre_fx.summary(tiled, scratchpad(64), gm))
