@@ -25,7 +25,7 @@ NEXT_PRODUCTS = 6
 """How many products behind a large value are tried as the end of its region."""
 DEEPEST = 3
 """Loops inside each other."""
-MOST_SEEDS = 3
+MOST_SEEDS = 2
 """Values of a region around which loops inside are tried together with the one outside."""
 WORTHWHILE = 0.05
 """The part of the cost of its ops that a loop inside another must save."""
@@ -51,7 +51,9 @@ class Candidates:
             key = None if tree is None else (frozenset(tree.ops), tree.loops[0].cut[seed.node])
             if tree is not None and key is not None and key not in seen:
                 seen.add(key)
-                yield self._with_loops_inside(self.sizer.best(self._trips(tree), ()))
+                trips = self._trips(tree)
+                if self.sizer.cuts(trips, 0):
+                    yield self._with_loops_inside(self.sizer.best(trips, ()))
 
     def scopes(self, seed: Value, allowed: Allowed) -> Iterator[Allowed]:
         """All ops that are ``allowed``; then fewer, from or behind the product before ``seed``, up to or before one of
@@ -93,16 +95,26 @@ class Candidates:
         More rows in a trip may pay only if fewer columns are in it.
         """
         done: set[fx.Node] = set()
-        while len(done) < MOST_SEEDS:
+        tried: set[Hashable] = set()
+        while len(done) < MOST_SEEDS and not self._moves_each_value_once(found):
             seed = self._largest(found, done)
             if seed is None:
                 break
             done.add(seed.node)
             parent, free = self._free(found.trips.tree, seed)
-            trees = self._chains(found.trips.tree, parent, seed, free)
-            deeper = [self.sizer.best(self._trips(tree), ()) for tree in trees]
+            deeper = []
+            for tree in self._chains(found.trips.tree, parent, seed, free):
+                if tree.key not in tried:
+                    tried.add(tree.key)
+                    trips = self._trips(tree)
+                    if all(self.sizer.cuts(trips, number) for number in range(len(tree.loops))):
+                        deeper.append(self.sizer.best(trips, ()))
             found = min((found, *deeper), key=self._rank)
         return found
+
+    def _moves_each_value_once(self, found: Sized) -> bool:
+        least = found.trips.written + sum(piece.byte_size for piece in found.trips.inputs)
+        return self.model.fits(found.cost) and found.cost.moved <= least
 
     def _rank(self, found: Sized) -> tuple[int, float]:
         """What fits comes first; each loop must save something."""

@@ -36,6 +36,7 @@ class Facts:
         """Ops that cannot stand in any loop, and why."""
         self.ops = tuple(node for node in self.nodes if node.op == "call_function" and self._is_free(node))
         """Ops that can, in graph order."""
+        self.ops_set = frozenset(self.ops)
         self.reach = self._reach()
         self.position = self.reach.position
 

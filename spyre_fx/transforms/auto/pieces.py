@@ -34,7 +34,7 @@ class Piece:
     cut_by: tuple[int, ...]
     """The loops that cut it, outermost first."""
     first: int
-    """Position in the tree's ops of the first one that needs it."""
+    """Position in the tree's ops of the first one that needs it; of an input, of the first one of its loop."""
     last: int
     home: tuple[int, ...]
     """The loops around the place where it is kept: of an input, those around its innermost reader."""
@@ -131,7 +131,8 @@ class _Collector:
         key = value, self._cut_by(op, self.tree.refined.operands[op][operand])
         if key not in self._inputs:
             here, path = self.position[op], self.tree.path[op]
-            self._inputs[key] = Piece(value, _storage_bytes(value), key[1], here, here, path, is_input=True)
+            start = min(map(self.position.__getitem__, self.tree.loops[path[-1]].cut))
+            self._inputs[key] = Piece(value, _storage_bytes(value), key[1], start, here, path, is_input=True)
             self.pieces.append(self._inputs[key])
         return self._inputs[key]
 

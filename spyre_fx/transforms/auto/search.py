@@ -50,7 +50,27 @@ class Search:
         """What was looked at and left as it is, each region once; then the ops that no loop may hold."""
         looked_at = (reason for op, reason in self._passed_over.items() if op not in self.claimed)
         opaque = (Reason((op.name,), f"not tiled, {why}") for op, why in self.facts.refused.items())
-        return [*dict.fromkeys(looked_at), *opaque]
+        return [*dict.fromkeys(looked_at), *opaque, *self._left_over()]
+
+    def _left_over(self) -> Iterator[Reason]:
+        """The ops that no loop was looked for."""
+        others: dict[str, list[str]] = {}
+        for node in self.facts.nodes:
+            if node.op == "call_function" and not (node in self.claimed or node in self._passed_over):
+                text = self._why_not(node)
+                if text is not None:
+                    others.setdefault(text, []).append(node.name)
+        for text, names in others.items():
+            yield Reason(tuple(names), text)
+
+    def _why_not(self, node: fx.Node) -> str | None:
+        if node in self.facts.refused:
+            return None
+        if node not in self.facts.ops_set:
+            return "made once, from no tensor"
+        if is_view(node):
+            return "views, which move nothing"
+        return "not tiled, small values that stay in the cache from op to op"
 
     def _seeds(self) -> list[Value]:
         """Values that are worth not to be made whole, the largest first."""

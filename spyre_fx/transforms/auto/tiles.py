@@ -76,6 +76,10 @@ class Sizer:
             key=lambda sized: self.rank(sized.cost),
         )
 
+    def cuts(self, trips: Trips, number: int) -> bool:
+        """Whether there is more than one tile, in whole sticks, along the axis of a loop."""
+        return self._sizes(trips, number)[-1] < trips.tree.loops[number].extent
+
     def _sizes(self, trips: Trips, number: int) -> tuple[int, ...]:
         extent, step = trips.tree.loops[number].extent, trips.finest[number]
         if self.model.target.is_cache:

@@ -6,7 +6,7 @@ The root holds all ops of a region; a loop inside holds those of a smaller regio
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -53,6 +53,11 @@ class LoopTree:
     """The atoms of the ops, refined among themselves."""
     axes: InnerExtents
     loops: tuple[Loop, ...]
+
+    @property
+    def key(self) -> Hashable:
+        """What the loops cut."""
+        return tuple((loop.parent, tuple(loop.cut.items())) for loop in self.loops)
 
     @cached_property
     def ops(self) -> tuple[fx.Node, ...]:

@@ -14,8 +14,7 @@ from functools import cached_property
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
-from spyre_fx.analysis.iteration_space import call_of
-from spyre_fx.analysis.regions import Dataflow, producer
+from spyre_fx.analysis.regions import Dataflow, Value, producer
 from spyre_fx.transforms.auto.facts import value_bytes, values_of
 from spyre_fx.transforms.auto.pieces import Piece, pieces_of
 from spyre_fx.transforms.auto.tree import Loop, LoopTree
@@ -29,6 +28,8 @@ class Trips:
     pieces: tuple[Piece, ...]
     work: Counter[tuple[int, ...]]
     """How many ops, views aside, stand inside of which loops."""
+    finest: tuple[int, ...]
+    """For each loop the least bytes in which one step along its axis lies in a row; 0 where it crosses rows."""
 
     @cached_property
     def shape(self) -> Hashable:
@@ -39,11 +40,6 @@ class Trips:
             tuple(self.work.items()),
             self.finest,
         )
-
-    @cached_property
-    def finest(self) -> tuple[int, ...]:
-        """For each loop the least bytes in which one step along its axis lies in a row; 0 where it crosses rows."""
-        return tuple(min(_steps_in_rows(self.tree, loop), default=0) for loop in self.tree.loops)
 
     @cached_property
     def inputs(self) -> tuple[Piece, ...]:
@@ -121,16 +117,15 @@ class Trips:
         return found
 
 
-def _steps_in_rows(tree: LoopTree, loop: Loop) -> Iterator[int]:
+def _steps_in_rows(tree: LoopTree, loop: Loop, flow: Dataflow) -> Iterator[int]:
     """Bytes of a step along the axis of a loop, for each tensor of its ops whose rows, its last dim, the axis cuts."""
     for op, atom in loop.cut.items():
-        call = call_of(op)
-        maps = (*tree.refined.operands[op], *tree.refined.results[op])
-        for tensor, index_map in zip((*call.operands, *call.results), maps, strict=True):
-            row = index_map[-1] if index_map else ()
-            if atom in row:
-                inner = math.prod(tree.refined.atoms[other].extent for other in row[row.index(atom) + 1 :])
-                yield inner * tensor.itemsize
+        operands, results = tree.refined.operands[op], tree.refined.results[op]
+        rows = [(i, m[-1]) for i, m in enumerate((*operands, *results)) if m and atom in m[-1]]
+        for index, row in rows:
+            own = index - len(operands)
+            tensor = (flow.reads(op)[index] if own < 0 else Value(op, own)).tensor
+            yield math.prod(tree.refined.atoms[other].extent for other in row[row.index(atom) + 1 :]) * tensor.itemsize
 
 
 def owner(node: fx.Node) -> fx.Node | None:
@@ -142,4 +137,5 @@ def owner(node: fx.Node) -> fx.Node | None:
 
 def trips_of(tree: LoopTree, flow: Dataflow) -> Trips:
     work = Counter(tree.path[op] for op in tree.ops if not is_view(op))
-    return Trips(tree, pieces_of(tree, flow), work)
+    finest = tuple(min(_steps_in_rows(tree, loop, flow), default=0) for loop in tree.loops)
+    return Trips(tree, pieces_of(tree, flow), work, finest)
