@@ -18,7 +18,7 @@ from spyre_fx.analysis.fake import fake_like
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.regions import Dataflow, Value
 from spyre_fx.errors import tiling as messages
-from spyre_fx.torch_compat import FakeTensorMode
+from spyre_fx.torch_compat import FakeTensorMode, LazyGraphModule
 from spyre_fx.transforms.atoms import AtomMap
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.crossing import Crossing
@@ -181,7 +181,7 @@ class Builder:
         outputs = [body.partial[r.value.node] if r.running else body.values[r.value] for r in results]
         body.graph.output(tuple(outputs))
         body.graph.lint()
-        return fx.GraphModule(body.modules, body.graph, class_name="LoopBody")
+        return LazyGraphModule(body.modules, body.graph, class_name="LoopBody")
 
     def _call(
         self, module: CountedLoop, outer: list[fx.Node], results: list[_Result], loop: Loop, scope: Scope

@@ -27,14 +27,14 @@ REFUSED = {
 
 
 def refused(graph: Graph, *, inputs_only: bool) -> Iterator[str]:
-    """The dims that no count can tile; of inputs the first count that can is enough here."""
+    """The dims that no count can tile."""
     for node, dim, size in graph.seeds(inputs_only):
         tiled = False
         for count in (count for count in COUNTS if count <= size):
             verdict, text = graph.check(node, dim, count)
             assert verdict in ("same", "refused"), f"{graph.name(node)}:{dim} by {count}: {verdict}: {text}"
-            tiled = tiled or verdict == "same"
-            if tiled and inputs_only:
+            tiled = verdict == "same"
+            if tiled:
                 break
         if not tiled:
             yield f"{graph.name(node)}:{dim}"
@@ -60,15 +60,12 @@ def test_a_real_vocabulary(count: int) -> None:
         assert graph.check(node, dim, count) == ("same", ""), f"{graph.name(node)}:{dim}"
 
 
-REFUSED_SHARE=1
-
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["forward", "joint", "backward"])
 @pytest.mark.parametrize("block", BLOCKS)
 def test_every_value(block: str, part: str) -> None:
-    """Also each dim of each intermediate. Most can be tiled; what is refused is one of a few axes under other names."""
+    """Also each dim of each intermediate: an axis that can be tiled can be tiled from wherever it is named."""
     graph = forward(block) if part == "forward" else joint_and_backward(block)[part == "backward"]
     dims = list(graph.seeds(inputs_only=False))
     left = list(refused(graph, inputs_only=False))
-    print(block, part, len(dims), left)
-    assert len(left) <= len(dims) * (REFUSED_SHARE if block in REFUSED else 0)
+    assert len(left) <= (len(dims) / 2 if block in REFUSED else 0), left
