@@ -169,10 +169,8 @@ def _run(
 ) -> fx.Node:
     """A call in ``scope`` that stands for (a part of) ``op``, run on fake tensors."""
     fake_args, fake_kwargs = fx.node.map_arg((args, kwargs), lambda node: node.meta["val"])
-    mode = fake_mode(op)
     try:
-        with mode, torch.no_grad():
-            value = target(*fake_args, **fake_kwargs)
+        value = scope.fakes.run(target, fake_args, fake_kwargs, fake_mode(op))
     except SpyreFxError:
         raise
     except Exception as error:

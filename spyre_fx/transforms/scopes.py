@@ -13,6 +13,7 @@ from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.regions import Value, result_steps
 from spyre_fx.torch_compat import FakeTensor, FakeTensorMode
 from spyre_fx.transforms.executor.slices import compact_tile
+from spyre_fx.transforms.fakes import Fakes
 from spyre_fx.transforms.loop_types import Slice, TensorType
 from spyre_fx.transforms.place import Loop
 from spyre_fx.transforms.resolved import Resolved, Tiles
@@ -37,6 +38,7 @@ class Scope:
 
     def __init__(self) -> None:
         self.graph = fx.Graph()
+        self.fakes = Fakes()
         self.modules: dict[str, nn.Module] = {}
         self.values: dict[Value, fx.Node] = {}
         self.running: dict[fx.Node, fx.Node] = {}
@@ -70,6 +72,7 @@ class Body(Scope):
     def __init__(self, parent: Scope, loop: Loop, tile: int, arguments: Arguments) -> None:
         super().__init__()
         self.parent = parent
+        self.fakes = parent.fakes
         self.loop = loop
         self.tile = tile
         self.arguments = arguments
@@ -93,15 +96,18 @@ class Body(Scope):
         with self.graph.inserting_after(place) if place is not None else self.graph.inserting_before(self._first()):
             node = self.graph.placeholder(outer.name)
         node.target = node.name  # one value may come in twice, whole and in slices
-        node.meta["val"] = _tile_of(outer.meta["val"], cut, self.tile)
+        value = outer.meta["val"]
+        node.meta["val"] = (
+            value if cut is None else self.fakes.run(_tile_of, (value, cut, self.tile), {}, fake_mode(outer))
+        )
         self._placeholders.append(node)
 
     def _first(self) -> fx.Node | None:
         return next(iter(self.graph.nodes), None)
 
 
-def _tile_of(value: torch.Tensor, cut: Slice | None, tile: int) -> torch.Tensor:
-    if cut is not None and len(cut.factors) == 1:
+def _tile_of(value: torch.Tensor, cut: Slice, tile: int) -> torch.Tensor:
+    if len(cut.factors) == 1:
         return value.narrow(cut.dim, 0, tile)
     return compact_tile(value, cut, 0, tile)
 
@@ -111,11 +117,6 @@ def fake_mode(node: fx.Node) -> FakeTensorMode:
     first = tensors(node.meta["val"])[0]
     assert isinstance(first, FakeTensor)
     return first.fake_mode
-
-
-def type_of(tensor: torch.Tensor) -> TensorType:
-    """The type of a dense tensor of known sizes."""
-    return TensorType(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
 
 def result_type(original: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> TensorType:
