@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import sys
 import warnings
@@ -236,13 +237,15 @@ def table(results: list[Verdicts]) -> str:
 
 
 def op_table(results: list[Verdicts]) -> str:
-    """A row per op and dtype that has something to tile."""
-    rows = [
-        [result.name, result.dtype, *(result.counts[key] or "" for key in KINDS)]
-        for result in sorted(results, key=lambda result: result.name)
-        if result.tileable
-    ]
-    return tabulate(rows, ["op", "dtype", *KINDS], tablefmt="github")
+    """A row per op that has something to tile: its verdicts by dtype."""
+    dtypes = list(dict.fromkeys(result.dtype for result in results))
+    rows: dict[str, dict[str, str]] = {}
+    for result in sorted(results, key=lambda result: result.name):
+        if result.tileable:
+            counts = (f"{result.counts[key]} {key}" for key in KINDS if result.counts[key])
+            rows.setdefault(result.name, {})[result.dtype] = ", ".join(counts)
+    cells = [[name, *(row.get(dtype, "") for dtype in dtypes)] for name, row in rows.items()]
+    return tabulate(cells, ["op", *dtypes], tablefmt="github")
 
 
 def page(results: list[Verdicts], command: str) -> str:
@@ -262,9 +265,9 @@ that no tracer takes are *not traced*; where the untiled graph fails itself, the
 
 {totals}
 
-An op counts as tileable where a sample has an input with a dim of size 2 or more. Where all its samples are refused, it
-needs the whole of each dim (a transform, a decomposition of a matrix, a sort), its result's size depends on the values,
-it draws random numbers, or it writes into its operands: [the table of rules](coverage.md) tells which.
+An op counts as tileable where a sample has an input with a dim of size 2 or more. Most ops whose samples are all
+refused need the whole of each dim (a sort, a transform, a decomposition of one matrix), have results whose size depends
+on the values, draw random numbers, or write into their operands; [the table of rules](coverage.md) has the axes.
 
 {ops}
 """
@@ -281,6 +284,13 @@ def merged(paths: list[Path]) -> tuple[list[Verdicts], list[str]]:
     parts = [json.loads(path.read_text("utf-8")) for path in paths]
     results = [Verdicts(**{**one, "counts": Counter(one["counts"])}) for part in parts for one in part["results"]]
     return sorted(results, key=lambda one: (DTYPES.index(one.dtype), one.name)), [part["command"] for part in parts]
+
+
+def made_by(commands: list[str]) -> str:
+    """The command lines, those of the parts of one run as one."""
+    whole = Counter(re.sub(r" --(part|save|markdown) \S+", "", command) for command in commands)
+    lines = "\n".join(f"{command}{f'    # in {parts} parts' if parts > 1 else ''}" for command, parts in whole.items())
+    return f"Made with torch {torch.__version__} by\n\n```sh\n{lines}\n```"
 
 
 def main() -> int:
@@ -302,8 +312,7 @@ def main() -> int:
     if options.save:
         options.save.write_text(saved(results, commands[0]), encoding="utf-8")
     if options.markdown:
-        text = "Made by\n\n```sh\n" + "\n".join(dict.fromkeys(commands)) + "\n```"
-        options.markdown.write_text(page(results, text), encoding="utf-8")
+        options.markdown.write_text(page(results, made_by(commands)), encoding="utf-8")
     return int(any(result.counts["wrong"] or result.counts["crash"] for result in results))
 
 
