@@ -70,16 +70,16 @@ def _dense(x: torch.Tensor) -> bool:
     return 0 not in x.stride()
 
 
-def random_groups(r: Random, gm: fx.GraphModule) -> list[Any]:
-    """Mostly one group of connected ops with up to three levels, else several or a tree; empty if there is none."""
+def random_groups(r: Random, gm: fx.GraphModule, tries: int = 5) -> Iterator[list[Any]]:
+    """For connected ops, mostly of one group, several random choices of up to three levels."""
     ops = [node for node in gm.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
-    groups: list[Any] = []
+    chosen: list[list[fx.Node]] = []
     for _ in range(r.choice([1, 1, 1, 1, 2, 3])):
         if ops:
-            chosen = _connected(r, ops)
-            ops = [op for op in ops if op not in chosen]
-            groups += _group(r, chosen)
-    return groups
+            chosen.append(_connected(r, ops))
+            ops = [op for op in ops if op not in chosen[-1]]
+    for _ in range(tries):
+        yield [group for some in chosen for group in _group(r, some)]
 
 
 def _group(r: Random, chosen: list[fx.Node]) -> list[Any]:
@@ -119,10 +119,11 @@ def _is_tensor(node: fx.Node) -> bool:
 
 
 def _connected(r: Random, ops: list[fx.Node]) -> list[fx.Node]:
-    if r.random() < 0.3:
+    if r.random() < 0.15:
         return ops
-    chosen = {r.choice(ops)}
-    for _ in range(r.randint(0, 2 * len(ops))):
+    kind = r.choice(sorted({str(op.target) for op in ops}))  # rare ops are as likely as common ones
+    chosen = {r.choice([op for op in ops if str(op.target) == kind])}
+    for _ in range(r.choice([0, 1, 2, 4, 8, 2 * len(ops)])):
         node = r.choice(sorted(chosen))
         near = [other for other in _neighbours(node) if other in ops]
         if near:

@@ -50,13 +50,13 @@ class Tally:
 
 
 def verdict(r: Random, steps: int, tally: Tally | None = None) -> str:
-    """``same``, ``refused`` or ``nothing to do``; anything else raises. Groups that are refused get two more tries."""
+    """``same``, ``refused`` or ``nothing to do``; anything else raises. Levels that are refused get four more tries."""
     tally = tally or Tally()
     torch.manual_seed(r.randrange(1 << 30))
     gm, inputs = random_graph(r, steps)
-    for _ in range(3):
-        groups = random_groups(r, gm)
-        found = _verdict(gm, groups, inputs, tally) if groups else "nothing to do"
+    found = "nothing to do"
+    for groups in filter(None, random_groups(r, gm)):
+        found = _verdict(gm, groups, inputs, tally)
         for family in families_in(gm, groups):
             tally.families[family, found] += 1
         if found == "same":

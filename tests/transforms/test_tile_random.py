@@ -26,7 +26,7 @@ def test_the_families_that_random_graphs_have() -> None:
     tally = Tally()
     for seed in range(60):
         verdict(Random(seed), 6, tally)
-    assert tally.verdicts["same"] > 25 and tally.verdicts["refused"] > 0
+    assert tally.verdicts["same"] > 20 and tally.verdicts["refused"] > 0
     tiled = {family for family, found in tally.families if found == "same"}
     assert {"pointwise", "views", "reductions", "matmul", "softmax", "lookup", "joining"} <= tiled
 
