@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.device_ops import OpKind
+from spyre_fx.codegen.division_regions import Regions, carried_over, same_digits
 from spyre_fx.codegen.kernels import Item, Kernel, Operand, kernels
 from spyre_fx.codegen.layout import device_strides, word_bytes
 from spyre_fx.codegen.restickify import RESTICKIFY
@@ -36,9 +37,16 @@ _PARTIAL_SUM_BYTES = 20
 def divide(items: list[Item], layouts: Layouts, target: Target) -> dict[Kernel, Splits]:
     """The splits of every kernel."""
     divider = Divider(items, layouts, target)
-    for kernel in kernels(items):
+    for kernel in sorted(kernels(items), key=_only_fills):
         divider.add(kernel)
+    if target.lx_planning:
+        Regions(divider, items).run()
     return divider.chosen
+
+
+def _only_fills(kernel: Kernel) -> bool:
+    """Whether an op reads no more than one value: it goes by what others do with its output."""
+    return not any(operand.digits for operand in kernel.inputs)
 
 
 class Divider:
@@ -54,11 +62,9 @@ class Divider:
     def add(self, kernel: Kernel) -> None:
         """Choose the splits of the next kernel."""
         start = split(kernel, self.layouts, self.target, self._contested.get(kernel, frozenset()))
-        sizes = axis_sizes(kernel, self.layouts)
         best, least = start, self._cost(kernel, start)
-        for splits in self._others(kernel, sizes):
-            fits = all(size % parts == 0 for size, parts in zip(sizes, splits, strict=True))
-            if not fits or _widest(kernel, self.layouts, splits, self.target.max_span_bytes) is not None:
+        for splits in self._others(kernel, axis_sizes(kernel, self.layouts)):
+            if not self.fits(kernel, splits):
                 continue
             cost = self._cost(kernel, splits)
             if cost < least:
@@ -66,8 +72,21 @@ class Divider:
         self.chosen[kernel] = best
         self._makers.setdefault(kernel.output.buffer, (kernel, kernel.output))
 
+    def cost(self, kernel: Kernel) -> float:
+        """The cost of what was chosen."""
+        return self._cost(kernel, self.chosen[kernel])
+
+    def fits(self, kernel: Kernel, splits: Splits) -> bool:
+        """Whether splits divide the axes of an op, and leave spans that a core can address."""
+        whole = all(size % parts == 0 for size, parts in zip(axis_sizes(kernel, self.layouts), splits, strict=True))
+        return whole and _widest(kernel, self.layouts, splits, self.target.max_span_bytes) is None
+
+    def stays(self, operand: Operand) -> bool:
+        """Whether what an op uses could stay on the cores, if they divide it as its maker does."""
+        return self._may_stay(operand)
+
     def _others(self, kernel: Kernel, sizes: Splits) -> Iterator[Splits]:
-        for operand in kernel.inputs:
+        for operand in kernel.operands:
             followed = self._following(kernel, operand)
             if followed is not None:
                 yield followed
@@ -79,14 +98,11 @@ class Divider:
         if not self._may_stay(operand):
             return None
         maker, made = self._makers[operand.buffer]
-        splits = [1] * len(kernel.axes)
-        for digit in made.digits:
-            for axis in _same_digit(made, digit.axis, operand):
-                splits[axis] = self.chosen[maker][digit.axis]
+        splits = carried_over(made, self.chosen[maker], operand, len(kernel.axes))
         reduced = [axis for axis, entry in enumerate(kernel.axes) if entry.reduced and splits[axis] > 1]
         if len(reduced) > 1 or (reduced and kernel.op.removesuffix("nonstick") not in _SUMS):
             return None
-        return tuple(splits)
+        return splits
 
     def _may_stay(self, operand: Operand) -> bool:
         known = operand.buffer in self._makers and operand.buffer.role == "internal"
@@ -110,6 +126,10 @@ class Divider:
             stays = again == 1 and ownership(kernel, operand, splits) == ownership(maker, made, self.chosen[maker])
             total += 0 if stays else size * (again + 1)
         size = self._bytes(kernel, kernel.output)
+        if self._is_made_elsewhere(kernel):
+            maker, made = self._makers[kernel.output.buffer]
+            if ownership(kernel, kernel.output, splits) != ownership(maker, made, self.chosen[maker]):
+                total += 2 * size
         # Partial sums are put together in HBM; a value split along what its reader reduces goes there as well.
         contested = self._contested.get(kernel, frozenset())
         leaves = any(parts > 1 and (kernel.axes[a].reduced or a in contested) for a, parts in enumerate(splits))
@@ -119,6 +139,10 @@ class Divider:
         parts = math.prod(splits) // kept
         total += (parts - 1) * kernel.elements(kernel.output) / kept * _PARTIAL_SUM_BYTES
         return total + (unique + size) * (self.target.cores / math.prod(splits) - 1)
+
+    def _is_made_elsewhere(self, kernel: Kernel) -> bool:
+        """Whether another op writes into the same buffer, which stays in LX if both divide it alike."""
+        return self._may_stay(kernel.output) and self._makers[kernel.output.buffer][0] is not kernel
 
     def _bytes(self, kernel: Kernel, operand: Operand) -> int:
         """Bytes that an op touches of one tensor: a whole stick per value if that is how it is stored."""
@@ -219,17 +243,11 @@ def _contested(items: list[Item]) -> dict[Kernel, frozenset[int]]:
         kernel, axis = queue.pop()
         for operand in kernel.inputs:
             for maker in writers.get(operand.buffer, ()):
-                new = {match for match in _same_digit(operand, axis, maker.output) if match not in found[maker]}
+                new = {match for match in same_digits(operand, axis, maker.output) if match not in found[maker]}
                 found[maker] |= new
                 if maker.kind is OpKind.POINTWISE:
                     queue += [(maker, match) for match in new]
     return {kernel: frozenset(axes) for kernel, axes in found.items()}
-
-
-def _same_digit(operand: Operand, axis: int, other: Operand) -> list[int]:
-    """The axes of ``other`` that run over what ``axis`` runs over."""
-    mine = {(digit.dim, digit.step) for digit in operand.digits if digit.axis == axis}
-    return [digit.axis for digit in other.digits if (digit.dim, digit.step) in mine]
 
 
 def ownership(kernel: Kernel, operand: Operand, splits: Splits) -> Mapping[tuple[int, int, int, int], tuple[int, ...]]:

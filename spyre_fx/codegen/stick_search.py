@@ -2,7 +2,8 @@
 
 Forward, in program order: for each buffer and each stick that it could have, the least cost of making it so. A value
 with several readers counts in part for each. Backward: each buffer takes the stick that its last reader likes best,
-given these costs, and hands its wishes on to the inputs. On a tree that is the optimum.
+given these costs, and hands its wishes on to the inputs. On a tree that is the optimum; elsewhere regions of buffers
+change their sticks together as long as that saves moves (``stick_regions``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.hoist import Hoist
 from spyre_fx.codegen.kernels import Item, Kernel, Operand, nested
 from spyre_fx.codegen.layout import Layout, elements_per_stick
+from spyre_fx.codegen.stick_regions import improved
 from spyre_fx.codegen.sticks import SPARSE, Costs, Layouts, dim_for, ends_well, lane_along, lanes_wanted, layout_for
 from spyre_fx.codegen.terms import Loop
 
@@ -54,7 +56,7 @@ class StickSearch:
         for kernel, _ in self._order:
             for operand in (kernel.output, *kernel.inputs):
                 self._settle(operand)
-        return self.layouts
+        return improved(speaking, self.layouts, self._candidates, self.hoist)
 
     def _options(self, operand: Operand) -> dict[int, Layout]:
         """The layouts that a buffer could have, by stick dim: those in which no use of it begins inside a stick."""
@@ -74,7 +76,7 @@ class StickSearch:
 
     def _best(self, kernel: Kernel, path: tuple[Loop, ...], layout: Layout) -> _Step:
         """The cheapest way to run ``kernel`` with its output in ``layout``."""
-        costs = Costs(self.hoist, path)
+        costs = Costs(self.hoist, path, whole_sticks=False)
         best = _Step(math.inf, (None,) * len(kernel.inputs))
         for lanes in lanes_wanted(kernel):
             total = costs.output(kernel, lanes.output, layout)

@@ -112,6 +112,8 @@ class Costs:
 
     hoist: Hoist
     path: tuple[Loop, ...] = ()
+    whole_sticks: bool = True
+    """Count a whole stick where it holds one value."""
 
     def input(self, kernel: Kernel, operand: Operand, axis: int, layout: Layout) -> float:
         """To have ``axis`` in the lanes of an input; infinite if it cannot be."""
@@ -122,7 +124,7 @@ class Costs:
             return 0.0 if dim_for(operand, axis, layout.lanes) is not None else math.inf
         if found is None:
             return math.inf
-        return _padded(kernel, operand, (found, axis), layout.lanes) * self.hoist.trips(operand, self.path)
+        return self._padded(kernel, operand, (found, axis), layout.lanes) * self.hoist.trips(operand, self.path)
 
     def output(self, kernel: Kernel, axis: int, layout: Layout) -> float:
         """To have ``axis`` in the lanes of the op and then store its output in ``layout``."""
@@ -133,20 +135,19 @@ class Costs:
         spread = kernel.elements(operand) / layout.lanes if axis == SPARSE else 0.0
         if found == axis:
             return spread
-        moved = _padded(kernel, operand, (found, axis), layout.lanes)
+        moved = self._padded(kernel, operand, (found, axis), layout.lanes)
         return spread + moved * math.prod(loop.count for loop in self.path)
 
-
-def _padded(kernel: Kernel, operand: Operand, lanes: Sequence[int], per_stick: int) -> float:
-    """Elements of ``operand``, the axes in ``lanes`` rounded up to sticks; twice that where rows must be padded."""
-    total, copies = 1.0, 1
-    for axis in operand.axes:
-        extent = kernel.axes[axis].extent
-        if axis in lanes and extent % per_stick:
-            copies = 2
-            extent = round_up(extent, per_stick)
-        total *= extent
-    return total * copies
+    def _padded(self, kernel: Kernel, operand: Operand, lanes: Sequence[int], per_stick: int) -> float:
+        """Elements of ``operand``, the axes in ``lanes`` rounded up to sticks; twice that where rows must be padded."""
+        total, copies = float(per_stick if self.whole_sticks and SPARSE in lanes else 1), 1
+        for axis in operand.axes:
+            extent = kernel.axes[axis].extent
+            if axis in lanes and extent % per_stick:
+                copies = 2
+                extent = round_up(extent, per_stick)
+            total *= extent
+        return total * copies
 
 
 def ends_well(operand: Operand, dim: int, lanes: int) -> bool:
@@ -161,13 +162,19 @@ def ends_well(operand: Operand, dim: int, lanes: int) -> bool:
     return alone and operand.offset[dim] + fine == operand.buffer.shape[dim]
 
 
+def cost_of(kernel: Kernel, lanes: Lanes, layouts: Mapping[Buffer, Layout], costs: Costs) -> float:
+    """What it costs to run ``kernel`` in one way, with the layouts of all its buffers given."""
+    total = costs.output(kernel, lanes.output, layouts[kernel.output.buffer])
+    for operand, axis in zip(kernel.inputs, lanes.inputs, strict=True):
+        total += costs.input(kernel, operand, axis, layouts[operand.buffer])
+    return total
+
+
 def choose(kernel: Kernel, layouts: Mapping[Buffer, Layout], costs: Costs) -> Lanes | None:
     """The cheapest way to run ``kernel`` with the layouts of all its buffers given, or None if there is none."""
     best: tuple[float, Lanes] | None = None
     for lanes in lanes_wanted(kernel):
-        total = costs.output(kernel, lanes.output, layouts[kernel.output.buffer])
-        for operand, axis in zip(kernel.inputs, lanes.inputs, strict=True):
-            total += costs.input(kernel, operand, axis, layouts[operand.buffer])
+        total = cost_of(kernel, lanes, layouts, costs)
         if total < (math.inf if best is None else best[0]):
             best = (total, lanes)
     return None if best is None else best[1]

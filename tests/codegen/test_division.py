@@ -81,3 +81,19 @@ def test_no_core_addresses_more_than_the_span():
     assert splits(spec) == {"c1": 32} and span == (64, 64, 64)
     with pytest.raises(spyre_fx.LoweringError, match="more than 1024 bytes of"):
         lowered(lambda x: x + x, half(64, 4096), target=Target(max_span_bytes=1024))
+
+
+def test_ops_that_hand_values_to_each_other_divide_them_alike():
+    """The loop of online softmax: heads and query rows stay on their cores, the running state included."""
+
+    def function(q, k, v):
+        return torch.softmax(q @ k.transpose(-1, -2) * 0.125, -1) @ v
+
+    bundle = close(function, *(half(4, 512, 64) for _ in range(3)), levels=[(4, {"bmm": 2})])
+    between = {
+        arg.name for spec in specs_of(bundle) for arg in spec.args if "hbm" in arg.allocation and not arg.is_input
+    }
+    # Keys on other sticks, values in float32, and the result: nothing else goes to memory.
+    assert between == {"k_1_1", "_to_copy_9", "output_0"}
+    divisions = {tuple(split for _, split in spec.iteration_space.values())[:2] for spec in specs_of(bundle)}
+    assert (4, 8) in divisions and len(divisions) <= 3
