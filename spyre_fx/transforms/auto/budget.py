@@ -43,7 +43,7 @@ def within_budget(gm: fx.GraphModule, target: Target, budget: float) -> AutoGrou
         return AutoGroups()
     facts = Facts(gm)
     nearest: tuple[int, AutoGroups] | None = None
-    for model in _models(target, limit):
+    for model in _models(target, limit, untiled):
         found = choose(facts, gm, model)
         peak = peak_bytes(found.tiled)
         if peak <= limit:
@@ -64,13 +64,14 @@ def _in_bytes(budget: float, untiled: int) -> int:
     return int(budget * untiled)
 
 
-def _models(target: Target, limit: int) -> Iterator[CostModel]:
-    """What the target prefers, then ever more thrift."""
+def _models(target: Target, limit: int, untiled: int) -> Iterator[CostModel]:
+    """What the target prefers, then ever more thrift; at last whatever comes near, if results alone are too large."""
     yield CostModel(target)
     allowed, weight = limit, max(target.fresh_byte_cost, 1.0)
     for _ in range(STEPS):
         yield CostModel(target, Thrift(limit, allowed, weight))
         allowed, weight = allowed * 2 // 3, weight * 1.5
+    yield CostModel(target, Thrift(untiled, max(limit, untiled // 16), weight))
 
 
 def _out_of_reach(limit: int, untiled: int, nearest: int, groups: AutoGroups) -> SpyreFxError:

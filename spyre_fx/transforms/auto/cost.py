@@ -95,7 +95,7 @@ class CostModel:
             read, read_price = self._reads(op)
             moved += read + sum(size for size in made if self.price(size))
             priced += read_price + sum(size * self.price(size) for size in made)
-            fresh += sum(size for size in made if self.price(size))
+            fresh += sum(size for size in made if self.thrift is not None or self.price(size))
             calls += 1
             largest = max(largest, sum(made))
         return self._cost(moved, priced, fresh, calls, largest, 0)
