@@ -236,7 +236,7 @@ def check_op(op: Any, dtype: torch.dtype, limit: int, tally: Tally) -> None:
     """Every tiling of the first samples of one op."""
     torch.manual_seed(0)
     full_name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
-    for sample in samples(op, dtype, limit):
+    for sample in samples(op, dtype, limit, "plain"):
         found = traced(op, sample)
         if found is None:
             continue
