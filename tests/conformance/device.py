@@ -21,6 +21,7 @@ import argparse
 import math
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -313,22 +314,8 @@ def check_tests(paths: list[str], tally: Tally, end: float) -> None:
     pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", "-W", "ignore", *paths], plugins=[recorder])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtypes", nargs="*", default=["float16", "float32"])
-    parser.add_argument("--ops", nargs="*")
-    parser.add_argument("--samples", type=int, default=2)
-    parser.add_argument("--part", default="0/1", help="i/n: only every n-th op, from the i-th")
-    parser.add_argument("--first", type=int, default=0, help="begin with this op of the part")
-    parser.add_argument(
-        "--seconds", type=float, default=math.inf, help="begin no op after this time; say where it ends"
-    )
-    parser.add_argument("--tests", nargs="+", help="check the graphs of these tests instead")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)  # the tensors are tiny
-    start = time.monotonic()
-    tallies: dict[str, Tally] = {}
+def run(options: argparse.Namespace, tallies: dict[str, Tally], start: float) -> None:
+    """Fill ``tallies`` as the options say."""
     if options.tests:
         tallies["tests"] = Tally()
         check_tests(options.tests, tallies["tests"], start + options.seconds)
@@ -345,7 +332,34 @@ def main() -> int:
                     break
                 wanted = op.name not in UNDEFINED and (not options.ops or op.name in options.ops)
                 if wanted and dtype in op.supported_dtypes("cpu"):
-                    check_op(op, dtype, options.samples, tally)
+                    try:
+                        check_op(op, dtype, options.samples, tally)
+                    except KeyboardInterrupt:
+                        print(f"in {op.name}: go on with --first {number + 1} (of {len(op_db[part::parts])})")
+                        raise
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtypes", nargs="*", default=["float16", "float32"])
+    parser.add_argument("--ops", nargs="*")
+    parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--part", default="0/1", help="i/n: only every n-th op, from the i-th")
+    parser.add_argument("--first", type=int, default=0, help="begin with this op of the part")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="begin no op after this time; say where it ends"
+    )
+    parser.add_argument("--tests", nargs="+", help="check the graphs of these tests instead")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)  # the tensors are tiny
+    start = time.monotonic()
+    tallies: dict[str, Tally] = {}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was found so far is printed then as well
+    try:
+        run(options, tallies, start)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
     for tally in tallies.values():
         for text, count in tally.refusals.most_common():
             print(f"refused {count}: {text}")
