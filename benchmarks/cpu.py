@@ -3,15 +3,20 @@
     python benchmarks/cpu.py                 everything, with both allocators (an hour or more)
     python benchmarks/cpu.py --quick         small sizes, few repeats
     python benchmarks/cpu.py --budget        memory budgets instead: the peak asked for and the one that came
-    python benchmarks/cpu.py --only mlp --methods eager,inductor,spyre_fx --dtypes float32
+    python benchmarks/cpu.py --only mlp --methods eager,inductor,spyre_fx --dtypes float32 --json mlp.json
+    python benchmarks/cpu.py --merge mlp.json attention_2k.json --markdown docs/performance.md
 
 Each workload and method runs in a process of its own, with a limit of time. Ratios come first; each time is the median
 of calls that take turns with eager's in the same process, so that a disturbance meets both.
 
 time     median of the method over that of eager          live     most bytes of tensors at once above the inputs, over
-seconds  median of one call                                        that of eager (every allocation, by the profiler)
-first    seconds of the first call                        MiB      the same in MiB; rss: of the process
+cpu      the same of processor seconds, threads added up           that of eager (every allocation, by the profiler)
+seconds  median of one call                               MiB      the same in MiB; rss: of the process
+first    seconds of the first call                        busy     the part of the machine that other programs took
 error    largest difference to eager, over eager's largest magnitude
+
+Where ``busy`` is not near 0, ``time`` says little: threads that wait for each other wait for the other programs, too.
+``cpu`` is hardly touched by them, since waiting threads sleep here (OMP_WAIT_POLICY=passive) and so take no seconds.
 
 The default glibc allocator gives large freed blocks back to the system, so that fresh temporaries page-fault each time;
 the warm one (MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1) keeps them.
@@ -45,12 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.measure:
         print("RESULT " + json.dumps(measure(options)), flush=True)
         return
-    rows = [*sweep(options)]
+    rows = merged(options.merge) if options.merge else [*sweep(options)]
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1))
-    print(table(rows))
-    if not options.budget:
-        print(summary(rows))
+    text = table(rows) + ("" if options.budget else "\n" + summary(rows))
+    print(text)
+    if options.markdown:
+        Path(options.markdown).write_text(page(rows, text))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,6 +71,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=float, default=300, help="seconds for each process")
     parser.add_argument("--repeats", type=int, default=0)
     parser.add_argument("--json", help="write the rows to this file, too")
+    parser.add_argument(
+        "--merge", nargs="+", metavar="FILE", help="measure nothing: one table of what these files have"
+    )
+    parser.add_argument("--markdown", help="write a page with the table to this file, too")
     parser.add_argument("--measure", nargs=2, metavar=("WORKLOAD", "METHOD"), help=argparse.SUPPRESS)
     return parser
 
@@ -99,6 +109,7 @@ def _in_process(options: argparse.Namespace, allocator: str, dtype: str, workloa
     command += ["--threads", str(options.threads), "--repeats", str(options.repeats)]
     command += ["--quick"] * options.quick + ["--budget"] * options.budget
     env = {**os.environ, **ALLOCATORS[allocator], "OMP_NUM_THREADS": str(options.threads)}
+    env["OMP_WAIT_POLICY"] = "passive"
     row = {"allocator": allocator, "dtype": dtype, "workload": workload, "method": method}
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=options.limit, check=False)
@@ -143,15 +154,20 @@ def measure(options: argparse.Namespace) -> Row:
     del found, expected
     other()
     rss, (live, eager_live) = resident_peak(other), map(allocator_peak, (other, eager))
-    seconds, eager_seconds = _medians([other, eager], options.repeats or (3 if options.quick else 11))
+    before = _ticks()
+    (seconds, own), (eager_seconds, eager_own) = _medians(
+        [other, eager], options.repeats or (3 if options.quick else 11)
+    )
     row = {
         "time": seconds / eager_seconds,
+        "cpu": own / eager_own,
         "live": live / eager_live,
         "seconds": seconds,
         "first": first,
         "MiB": live / MIB,
         "rss": rss / MIB,
         "error": error,
+        "busy": _busy(before, _ticks()),
     }
     return {**row, "budget": share * eager_live / MIB} if share is not None else row
 
@@ -177,19 +193,78 @@ def _difference(found: Any, expected: Any) -> float:
     return float((found.float() - expected.float()).abs().max() / scale)
 
 
-def _medians(calls: Sequence[Callable[[], object]], repeats: int) -> list[float]:
-    times: list[list[float]] = [[] for _ in calls]
+def _medians(calls: Sequence[Callable[[], object]], repeats: int) -> list[tuple[float, float]]:
+    """For each call the seconds by the clock, and those of all processors together."""
+    times: list[list[tuple[float, float]]] = [[] for _ in calls]
     for _ in range(repeats):
         for call, taken in zip(calls, times, strict=True):
-            start = time.perf_counter()
+            start, own = time.perf_counter(), time.process_time()
             call()
-            taken.append(time.perf_counter() - start)
-    return [sorted(taken)[len(taken) // 2] for taken in times]
+            taken.append((time.perf_counter() - start, time.process_time() - own))
+    middle = repeats // 2
+    return [(sorted(t for t, _ in taken)[middle], sorted(own for _, own in taken)[middle]) for taken in times]
+
+
+def _ticks() -> tuple[float, float, float]:
+    """Seconds since the start: of all processors, of these the idle ones, and those that this process took (Linux)."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    tick = os.sysconf("SC_CLK_TCK")
+    return sum(fields) / tick, (fields[3] + fields[4]) / tick, time.process_time()
+
+
+def _busy(before: Sequence[float], after: Sequence[float]) -> float:
+    whole, idle, own = (b - a for a, b in zip(before, after, strict=True))
+    return max(whole - idle - own, 0.0) / whole if whole else 0.0
 
 
 # ---- printing
 
-_COLUMNS = ("time", "live", "seconds", "first", "MiB", "rss", "error")
+_COLUMNS = ("time", "cpu", "live", "seconds", "first", "MiB", "rss", "error", "busy")
+
+
+def merged(files: Sequence[str]) -> list[Row]:
+    """The rows of several runs in the order of a whole one; what was measured again replaces what was there."""
+    from methods import METHODS
+    from workloads import BUDGETS, WORKLOADS
+
+    found = {_key(row): row for file in files for row in json.loads(Path(file).read_text())}
+    orders = [["default", "warm"], ["float32", "bfloat16"], [*WORKLOADS, *BUDGETS], [*METHODS]]
+    return [
+        found[key]
+        for key in sorted(
+            found, key=lambda key: [o.index(k) if k in o else len(o) for k, o in zip(key, orders, strict=True)]
+        )
+    ]
+
+
+def _key(row: Row) -> tuple[str, str, str, str]:
+    return row["allocator"], row["dtype"], row["workload"], row["method"]
+
+
+def page(rows: Sequence[Row], text: str) -> str:
+    """A page of the documentation: how it was measured, then the table as it was printed."""
+    import torch
+
+    legend = __doc__.partition("Each workload and method runs")[2]
+    busiest = max((row.get("busy", 0.0) for row in rows), default=0.0)
+    return _PAGE.format(
+        torch=torch.__version__, cores=os.cpu_count(), busiest=busiest, legend=legend.strip(), table=text.strip("\n")
+    )
+
+
+_PAGE = """# Performance on a CPU
+
+This page is written by `python benchmarks/cpu.py --merge ... --markdown docs/performance.md`, from what
+`python benchmarks/cpu.py` measured on {cores} cores with torch {torch}. Other programs took up to {busiest:.0%} of the
+machine meanwhile (column `busy`). Ratios below 1 are in favour of the method, those above 1 are not; workloads that
+are missing were not measured.
+
+Each workload and method runs {legend}
+
+```text
+{table}
+```
+"""
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -224,7 +299,7 @@ def _shown(name: str, value: float) -> str:
 
 def summary(rows: Sequence[Row]) -> str:
     """Geometric means over the workloads that a method and the one it is compared with both ran."""
-    lines = ["", f"{'geometric means':44s}{'workloads':>10s}{'time':>9s}{'worst':>9s}{'live':>9s}{'first':>9s}"]
+    lines = ["", f"{'geometric means':60s}{'workloads':>10s}" + "".join(f"{name:>11s}" for name in _MEANS)]
     for allocator in dict.fromkeys(row["allocator"] for row in rows):
         for training in (False, True):
             part = [
@@ -251,11 +326,16 @@ def _compared(rows: Sequence[Row], method: str, base: str, where: str) -> list[s
     both = [key for key in mine if key in theirs]
     if not both:
         return []
-    ratios = {name: [mine[key][name] / theirs[key][name] for key in both] for name in ("time", "live", "first")}
-    means = {name: math.exp(sum(map(math.log, values)) / len(values)) for name, values in ratios.items()}
+    means = {}
+    for name in ("time", "cpu", "live", "first"):
+        ratios = [mine[key][name] / theirs[key][name] for key in both]
+        means[name] = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        means[f"worst {name}"] = max(ratios)
     head = f"{where}: {method} over {base}"
-    worst = max(ratios["time"])
-    return [f"{head:44s}{len(both):10d}{means['time']:9.2f}{worst:9.2f}{means['live']:9.2f}{means['first']:9.2f}"]
+    return [f"{head:60s}{len(both):10d}" + "".join(f"{means[name]:11.2f}" for name in _MEANS)]
+
+
+_MEANS = ("time", "worst time", "cpu", "worst cpu", "live", "first")
 
 
 if __name__ == "__main__":
