@@ -100,6 +100,31 @@ def test_attention_over_blocks_of_keys_with_sums_in_float32():
     assert 2 * schedules.attention_by_query_rows(8192, 8192, 128, MIB).traffic == 516 * MIB
 
 
+def test_a_cpu_keeps_the_rows_of_a_softmax_whole_where_they_fit():
+    def function(q, k, v, mask):
+        return torch.softmax(q @ k.transpose(1, 2) * 0.125 + mask, -1) @ v
+
+    cpu = Target(
+        name="cpu",
+        cores=2,
+        lx_bytes=2 * MIB,
+        lx_fixed_reserve=0,
+        lx_reserve_share=0.0,
+        is_cache=True,
+        outer_cache_bytes=16 * MIB,
+        call_bytes=128 * KIB,
+        fresh_byte_cost=4.0,
+        packed_byte_cost=2.0,
+    )
+    gm = large(function, *[(8, 2048, 64)] * 3, (2048, 2048))
+    tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, cpu))
+    assert any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules())
+    graphs = (module.graph for module in tiled.modules() if isinstance(module, torch.fx.GraphModule))
+    shapes = [node.meta["val"].shape for graph in graphs for node in graph.nodes if "softmax" in str(node.target)]
+    assert shapes and all(shape[-1] == 2048 for shape in shapes)
+    assert all(shape.numel() < 8 * 2048 * 2048 for shape in shapes)
+
+
 def test_losses_without_logits_are_as_good_as_the_best_simple_schedule():
     gm = large(losses, (4096, 512), (32_000, 512), classes=32_000)
     tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, ONE))

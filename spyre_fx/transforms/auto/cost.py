@@ -27,6 +27,10 @@ from spyre_fx.transforms.auto.trips import Trips
 from spyre_fx.transforms.executor.lanes import lanes_of
 
 OUTER_CACHE_PRICE = 0.25
+ONLINE_PRICE = 2.0
+"""What a CPU pays for a byte that an online softmax makes: maximum, difference, exponential and sum go over the tile
+one after the other, where the kernel of a whole softmax does all on its way; and sums are scaled on each trip.
+"""
 CALL_IN_LANE = 0.25
 """What starting an op costs where each thread has a tile of its own: none waits for another."""
 
@@ -117,6 +121,7 @@ class CostModel:
             spilled = self._spilled(trips, tiles, lanes)
             moved += sum(byte_size for byte_size, _ in spilled)
             priced += sum(byte_size * price for byte_size, price in spilled)
+            priced += sum(ONLINE_PRICE * piece.byte_size for piece in trips.pieces if piece.is_online)
         calls = trips.calls(tiles) * (CALL_IN_LANE if lanes > 1 else 1.0)
         return self._cost(moved, priced, trips.written + working_set, calls, working_set, trips.taken)
 

@@ -48,6 +48,9 @@ class Piece:
     is_wide: bool = False
     """Whether it is kept in float32 although its value is in half precision."""
 
+    is_online: bool = False
+    """Whether it is what an online softmax makes of the scores of a tile."""
+
     @property
     def left_bytes(self) -> int:
         """Bytes moved for a value that leaves; a wide sum over the outermost loop is read and rounded after it."""
@@ -58,7 +61,7 @@ class Piece:
     @property
     def shape(self) -> Hashable:
         """Everything but which value it is."""
-        flags = self.is_input, self.leaves, self.is_packed
+        flags = self.is_input, self.leaves, self.is_packed, self.is_online
         return self.byte_size, self.cut_by, self.first, self.last, self.home, self.summed_by, flags
 
     def size(self, shares: Sequence[float]) -> float:
@@ -153,6 +156,7 @@ class _Collector:
             first = min(here + 1, len(self.tree.ops) - 1)
         piece = Piece(value, size, cut_by, first, here, home, summed_by=tuple(reduced))
         piece.is_wide = size > value_bytes(value)
+        piece.is_online = self._is_online(op)
         self.pieces.append(piece)
         return piece
 
