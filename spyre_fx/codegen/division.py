@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.division_regions import Regions, carried_over, same_digits
-from spyre_fx.codegen.kernels import Item, Kernel, Operand, kernels
+from spyre_fx.codegen.hoist import Hoist
+from spyre_fx.codegen.kernels import Item, Kernel, Operand, kernels, nested
 from spyre_fx.codegen.layout import device_strides, word_bytes
 from spyre_fx.codegen.restickify import RESTICKIFY
 from spyre_fx.codegen.sticks import SPARSE, Layouts, lane_of
@@ -58,6 +59,13 @@ class Divider:
         self.chosen: dict[Kernel, Splits] = {}
         self._makers: dict[Buffer, tuple[Kernel, Operand]] = {}
         self._contested = _contested(items)
+        hoist = Hoist(items)
+        self._steady = {
+            (kernel, operand): math.prod(loop.count for loop in path[hoist.depth(operand, path) :])
+            for kernel, path in nested(items)
+            for operand in kernel.inputs
+        }
+        """Trips for which an operand stays what it is, so that it is read once where there is room to hold it."""
 
     def add(self, kernel: Kernel) -> None:
         """Choose the splits of the next kernel."""
@@ -120,7 +128,7 @@ class Divider:
             again = math.prod(parts for axis, parts in enumerate(splits) if axis not in operand.axes)
             unique += size
             if not self._may_stay(operand) or kernel.op == RESTICKIFY:
-                total += size * again
+                total += size * again / self._steady.get((kernel, operand), 1)
                 continue
             maker, made = self._makers[operand.buffer]
             stays = again == 1 and ownership(kernel, operand, splits) == ownership(maker, made, self.chosen[maker])
@@ -250,14 +258,21 @@ def _contested(items: list[Item]) -> dict[Kernel, frozenset[int]]:
     return {kernel: frozenset(axes) for kernel, axes in found.items()}
 
 
+def core_order(kernel: Kernel) -> list[int]:
+    """The axes of an op in the order in which cores take their slices, fastest first; see ``layout.core_slices``."""
+    axes = range(len(kernel.axes))
+    if kernel.kind is OpKind.POINTWISE:
+        return list(axes)
+    return sorted(axes, key=kernel.output.axes.__contains__)
+
+
 def ownership(kernel: Kernel, operand: Operand, splits: Splits) -> Mapping[tuple[int, int, int, int], tuple[int, ...]]:
     """What each core works on of one tensor: for every digit that is split (dim, step, extent, split) the slice per
     core; see ``layout.core_slices`` for the order in which cores take slices.
     """
     cores = math.prod(splits)
-    kept = kernel.output.axes
     strides, stride = [1] * len(splits), 1
-    for axis in sorted(range(len(splits)), key=kept.__contains__):
+    for axis in core_order(kernel):
         strides[axis] = stride
         stride *= splits[axis]
     return {

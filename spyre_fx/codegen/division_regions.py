@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from spyre_fx.codegen.access import Buffer
-from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.kernels import Item, Kernel, Operand, nested
 
 if TYPE_CHECKING:
@@ -89,8 +88,6 @@ class Regions:
 
     def _follow(self, source: Operand, splits: Splits, operand: Operand, kernel: Kernel) -> Splits | None:
         """The splits with which ``kernel`` divides a buffer as another op does; None if it cannot."""
-        if kernel.kind is OpKind.MATMUL:
-            return None
         wanted = carried_over(source, splits, operand, len(kernel.axes))
         partial = any(parts > 1 and entry.reduced for parts, entry in zip(wanted, kernel.axes, strict=True))
         return wanted if not partial and self.divider.fits(kernel, wanted) else None

@@ -278,7 +278,7 @@ def core_slices(spec: OpSpec) -> tuple[dict[sympy.Symbol, int], ...]:
     Mixed radix, the first split symbol fastest; a split reduction symbol goes before all others, so that the partial
     sums of one result are on adjacent cores.
     """
-    kept = output_symbols(spec)
+    kept = output_symbols(spec) if spec.is_reduction else frozenset(spec.iteration_space)
     order = sorted(spec.iteration_space, key=lambda symbol: symbol in kept)
     return tuple(_slices_of_core(spec, order, core) for core in range(cores_used(spec)))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from spyre_fx.codegen.access import Buffer
+from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.division import Splits, ownership
 from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, Operand
 from spyre_fx.codegen.restickify import RESTICKIFY
@@ -105,7 +106,10 @@ def may_stay(uses: list[Use], splits: Mapping[Kernel, Splits], windows: Windows 
         if (any(operand.offset) or operand.advance or not _whole(use)) and not _is_window(use, own, windows):
             return False
         apart = [axis for axis, parts in enumerate(own) if parts > 1 and axis not in operand.axes]
-        if apart or ownership(use.kernel, operand, own) != owned:
+        # A pointwise op leaves a copy on every core that runs it; a reduction puts partial results together on one.
+        if apart and use.writes and use.kernel.kind is not OpKind.POINTWISE:
+            return False
+        if ownership(use.kernel, operand, own) != owned:
             return False
         if math.prod(own) != math.prod(splits[first.kernel]):
             return False

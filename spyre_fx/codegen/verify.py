@@ -142,8 +142,17 @@ def _kind(spec: OpSpec, place: Place, target: Target) -> Problems:
         yield Problem(f"{inputs} inputs", f"{op.inputs}", "give a tensor for each input; scalars are tensors too")
     output = {symbol for coordinate in spec.args[-1].device_coordinates for symbol in coordinate.free_symbols}
     reduced = {symbol for symbol, (extent, _) in spec.iteration_space.items() if extent > 1} - output
+    if op.kind is OpKind.POINTWISE:
+        reduced -= _copies(spec)
     if op.kind is OpKind.POINTWISE and reduced:
         yield Problem(f"an output without {_names(reduced)}", "all symbols in its coordinates", "add them")
+
+
+def _copies(spec: OpSpec) -> set[sympy.Symbol]:
+    """Symbols of an op with its output in LX that no tensor has: each core along them makes a copy of its own."""
+    used = {symbol for arg in spec.args for coordinate in arg.device_coordinates for symbol in coordinate.free_symbols}
+    whole = {symbol for symbol, (extent, split) in spec.iteration_space.items() if extent == split}
+    return whole - used if "lx" in spec.args[-1].allocation else set()
 
 
 def _constants(spec: OpSpec, place: Place, target: Target) -> Problems:

@@ -24,6 +24,7 @@ from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.builder import Builder
 from spyre_fx.codegen.division import Splits, divide
 from spyre_fx.codegen.emit import Emitter
+from spyre_fx.codegen.holding import Holder
 from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, kernels, kernels_of
 from spyre_fx.codegen.launch import Launch
 from spyre_fx.codegen.lifetimes import Windows
@@ -97,15 +98,15 @@ def _planned(
 ) -> tuple[list[Item], Plan]:
     """The program with tiles held in LX as far as there is room, and where everything lies."""
     refused: set[Any] = set()
-    held: list[Buffer] = []
-    if windows is not None:
-        first = plan_memory(items, layouts, splits, fixed, target, windows=windows)
-        held = [buffer for buffer in first.lx if not first.lives[buffer].fixed]
+    first = plan_memory(items, layouts, splits, fixed, target, windows=windows)
+    windowed = [buffer for buffer in first.lx if not first.lives[buffer].fixed]
     while target.lx_planning:
-        stager = Stager(builder, layouts, splits, refused, held)
-        staged = stager.run(items)
-        plan = plan_memory(staged, layouts, splits, fixed, target, stager.tiles.keys(), windows)
-        missing = {key for tile, key in stager.tiles.items() if tile not in plan.lx}
+        holder = Holder(builder, layouts, splits, refused, first.lx)
+        stager = Stager(builder, layouts, splits, refused, windowed)
+        staged = stager.run(holder.run(items))
+        tiles = {**holder.tiles, **stager.tiles}
+        plan = plan_memory(staged, layouts, splits, fixed, target, tiles.keys(), windows)
+        missing = {key for tile, key in tiles.items() if tile not in plan.lx}
         if not missing:
             return staged, plan
         refused |= missing
