@@ -47,6 +47,16 @@ def _nansum(emit: Emitter, call: OpCall) -> list[fx.Node]:
     return emit.rounded(emit.sum(known, dims, keepdim))
 
 
+@rewrites("elementwise_loss")
+def _elementwise_loss(emit: Emitter, call: OpCall) -> list[fx.Node]:
+    """Each element's loss by the op itself, then their sum or mean."""
+    names = [argument.name for argument in call.target._schema.arguments]
+    each = emit(call.target, *(0 if name == "reduction" else call.argument(name) for name in names))
+    dims = range(each.meta["val"].dim())
+    is_mean = call.argument("reduction") == 1
+    return emit.rounded(emit.mean(each, dims, False) if is_mean else emit.sum(each, dims, False))
+
+
 @rewrites("count_nonzero")
 def _count_nonzero(emit: Emitter, call: OpCall) -> list[fx.Node]:
     x, dims, _ = reduced(call)

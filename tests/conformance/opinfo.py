@@ -280,16 +280,21 @@ def saved(results: list[Verdicts], command: str) -> str:
 
 
 def merged(paths: list[Path]) -> tuple[list[Verdicts], list[str]]:
-    """The results of several runs, dtype by dtype in the usual order, and their command lines."""
+    """The results of several runs, dtype by dtype, and their command lines; the last verdicts on an op count."""
     parts = [json.loads(path.read_text("utf-8")) for path in paths]
-    results = [Verdicts(**{**one, "counts": Counter(one["counts"])}) for part in parts for one in part["results"]]
+    every = [Verdicts(**{**one, "counts": Counter(one["counts"])}) for part in parts for one in part["results"]]
+    results = {(one.dtype, one.name): one for one in every}.values()
     return sorted(results, key=lambda one: (DTYPES.index(one.dtype), one.name)), [part["command"] for part in parts]
 
 
 def made_by(commands: list[str]) -> str:
-    """The command lines, those of the parts of one run as one."""
-    whole = Counter(re.sub(r" --(part|save|markdown) \S+", "", command) for command in commands)
-    lines = "\n".join(f"{command}{f'    # in {parts} parts' if parts > 1 else ''}" for command, parts in whole.items())
+    """The command lines; those of the parts of one run as one, which says what parts there are."""
+    parts: dict[str, list[str]] = {}
+    for command in commands:
+        part = re.search(r" --part (\S+)", command)
+        whole = re.sub(r" --(part|save|markdown) \S+", "", command)
+        parts.setdefault(whole, []).extend(part.groups() if part else ())
+    lines = "\n".join(whole + "    # parts " * bool(some) + ", ".join(some) for whole, some in parts.items())
     return f"Made with torch {torch.__version__} by\n\n```sh\n{lines}\n```"
 
 

@@ -104,7 +104,7 @@ def test_the_page_that_parts_are_merged_into(tmp_path):
     results, commands = merged(sorted(tmp_path.glob("*.json")))
     assert results == found
     text = page(results, made_by(commands))
-    assert "opinfo --samples 2    # in 2 parts" in text
+    assert "opinfo --samples 2    # parts 0/2, 1/2" in text
     assert f"| cumsum | {found[0].counts['same']} same, " in text and "1 of 1 (100 %)" in text
 
 

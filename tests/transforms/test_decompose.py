@@ -133,3 +133,22 @@ def test_the_fused_rms_norm(eps: float | None) -> None:
     norm = graph.call_function(torch.ops.aten._fused_rms_norm.default, (inputs[0], [8], inputs[1], eps), name="norm")
     graph.output(tuple(graph.call_function(operator.getitem, (norm, i)) for i in range(2)))
     check_tiled(fx.GraphModule({}, graph), [(["norm"], 3, {"x": 1})], x, w)
+
+
+LOSSES = (F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.soft_margin_loss, F.binary_cross_entropy)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+def test_losses_over_tiled_elements(loss: Callable[..., torch.Tensor], reduction: str) -> None:
+    x, y = torch.rand(9, 5), torch.rand(9, 5)
+    gm = traced(lambda x, y: loss(x, y, reduction=reduction), x, y)
+    check_tiled(gm, [(ops_of(gm), [(4, {"x_1": 0}), (2, {"y_1": 1})])], x, y)
+    half = traced(lambda x, y: loss(x, y, reduction=reduction), x.bfloat16(), y.bfloat16())
+    check_tiled(half, [(ops_of(half), 4, {"x_1": 0})], x.bfloat16(), y.bfloat16())
+
+
+def test_a_loss_whose_weight_has_fewer_dims() -> None:
+    x, y, w = torch.rand(9, 5), torch.rand(9, 5), torch.rand(5)
+    gm = traced(lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, w, pos_weight=w), x, y, w)
+    check_tiled(gm, [(ops_of(gm), [(4, {"x_1": 0}), (2, {"x_1": 1})])], x, y, w)

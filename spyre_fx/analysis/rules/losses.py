@@ -1,12 +1,13 @@
-"""Losses. Without a reduction each element or sample is free; a mean depends on how many there are."""
+"""Losses. Without a reduction each element or sample is free, with one they are summed over."""
 
 from __future__ import annotations
 
 import torch
 
 from spyre_fx.analysis.iteration import IterationSpace, OpCall, SpaceBuilder
-from spyre_fx.analysis.rules.shapes import Dims, elementwise, tensor_arguments, uncut
+from spyre_fx.analysis.rules.shapes import Dims, broadcast, elementwise, tensor_arguments, uncut
 from spyre_fx.analysis.rules.table import rule
+from spyre_fx.analysis.sizes import same_shape
 
 aten = torch.ops.aten
 
@@ -23,7 +24,15 @@ _NONE, _SUM = 0, 2
     aten.soft_margin_loss.default,
 )
 def elementwise_loss(call: OpCall) -> IterationSpace | None:
-    return elementwise(call) if call.argument("reduction") == _NONE else uncut(call)
+    if call.argument("reduction") == _NONE:
+        return elementwise(call)
+    x, target = call.operands[:2]
+    b = SpaceBuilder()
+    axes = [b.reduction(size, "elementwise_loss") for size in x.shape]
+    maps = [broadcast(operand.shape, axes, x.shape) for operand in call.operands]
+    if not same_shape(x.shape, target.shape) or any(dims is None for dims in maps):
+        return uncut(call)
+    return b.build([dims for dims in maps if dims is not None], [()])
 
 
 @rule(
