@@ -18,6 +18,8 @@ from spyre_fx.backend.partition import recomputing_partition
 from spyre_fx.backend.records import GraphRecord
 from spyre_fx.backend.torch_compat import default_partition, missing_compiler, through_aot
 from spyre_fx.errors.options import NO_COMPILER
+from spyre_fx.shows import counted
+from spyre_fx.tables import Table, Tables
 
 
 class Backend:
@@ -60,7 +62,15 @@ class Backend:
         return "\n".join(record.explain() for record in self.graphs) or "nothing was compiled yet"
 
     def __repr__(self) -> str:
-        return f"Backend({len(self.graphs)} graphs)"
+        return f"Backend({counted(len(self.graphs), 'graph')})"
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        rows = [(one.stage, one.loops, "\n".join(one.reasons)) for one in self.graphs]
+        shown = Tables([Table(rows, ("graph", "loops", "why")) if rows else self.explain()])._repr_mimebundle_()
+        return {**shown, "text/plain": self.explain()}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Backend:
         """A compiled module that is copied goes on with the same backend."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
+from spyre_fx.shows import counted
+
 if TYPE_CHECKING:
     from spyre_fx.codegen.bundle import Bundle
 
@@ -41,11 +43,18 @@ class GraphRecord:
         """What was done and why, in a few lines."""
         ops = sum(node.op.startswith("call") for node in self.captured.graph.nodes)
         times = ", ".join(f"{name} {value:.3f} s" for name, value in self.seconds.items())
-        head = f"{self.stage}: {ops} ops, {self.loops} loops ({'as compiled before' if self.reused else times})"
+        how = "as compiled before" if self.reused else times
+        head = f"{self.stage}: {counted(ops, 'op')}, {counted(self.loops, 'loop')} ({how})"
         return "\n".join([head, *(f"  {line}" for line in self.reasons)])
 
     def __str__(self) -> str:
         return self.explain()
 
     def __repr__(self) -> str:
-        return f"GraphRecord({self.stage}, {self.loops} loops)"
+        return f"GraphRecord({self.stage}, {counted(self.loops, 'loop')})"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from spyre_fx.viz.drawing import draw  # made when it is shown, which most compilations never are
+
+        picture = draw(self.captured, after=self.tiled if self.loops else None)
+        return {"image/svg+xml": picture.to_svg(), "text/plain": str(self)}

@@ -23,6 +23,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from spyre_fx.errors.capture import JOINT_PROGRAM, UNSUPPORTED_INPUT
+from spyre_fx.shows import ShowsItself
 from spyre_fx.torch_compat import core_aten_decompositions, program_calling_convention, storage_key
 
 aten = torch.ops.aten
@@ -58,9 +59,13 @@ def to_graph_module(program: ExportedProgram, parameters: Mapping[str, nn.Parame
             case _:
                 builder.copy(node)
     program_calling_convention(program, builder.graph)
-    gm = fx.GraphModule(builder.root, builder.graph)
+    gm = CapturedGraphModule(builder.root, builder.graph)
     gm.graph.lint()
     return gm
+
+
+class CapturedGraphModule(ShowsItself, fx.GraphModule):
+    """A ``GraphModule`` that shows itself."""
 
 
 class _Builder:

@@ -17,11 +17,12 @@ from spyre_fx.codegen.memory_map import argument_ranges
 from spyre_fx.codegen.mlir import Syntax, print_program
 from spyre_fx.codegen.program import Execute, For, Program, statements
 from spyre_fx.codegen.source import print_source
-from spyre_fx.codegen.specs import Spec, UnimplementedOp
+from spyre_fx.codegen.specs import Spec, Specs, UnimplementedOp
 from spyre_fx.codegen.unroll import check_unrolled
 from spyre_fx.codegen.verify import verify_specs
 from spyre_fx.codegen.verify_program import verify_program
 from spyre_fx.errors.spec import NOT_A_BUNDLE, NOT_A_FOLDER
+from spyre_fx.shows import ShowsItself, counted
 from spyre_fx.tables import Table, Tables
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _TOTALS = (
 
 
 @dataclass(eq=False, repr=False)
-class Bundle:
+class Bundle(ShowsItself):
     """What ``lower`` gives: one program per run of device ops, with host steps between.
 
     >>> bundle = spyre_fx.lower(tiled)                              # doctest: +SKIP
@@ -56,9 +57,9 @@ class Bundle:
     """The sizes that were known at the last launch only, by name."""
 
     @property
-    def specs(self) -> tuple[Spec, ...]:
+    def specs(self) -> Specs:
         """The specs of all programs in order, with an ``UnimplementedOp`` for each host step."""
-        return tuple(spec for specs in self._kernels().values() for spec in specs)
+        return Specs(spec for specs in self._kernels().values() for spec in specs)
 
     def mlir(self, syntax: Syntax = "spyre") -> str:
         """The text of ``bundle.mlir``. Several programs are parted by ``// -----``, as ``mlir-opt`` splits its input.
@@ -166,14 +167,14 @@ class Bundle:
             "op": sum(isinstance(statement, Execute) for statement in programs),
             "host step": sum(isinstance(step, HostStep) for step in self.lowered.steps),
         }
-        parts = [f"{count} {name}" + ("" if count == 1 else "s") for name, count in counts.items() if count]
+        parts = [counted(count, name) for name, count in counts.items() if count]
         return f"Bundle({', '.join(parts)})"
 
     def __str__(self) -> str:
         return "\n".join([repr(self), *list_lowered(self.lowered)])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self)}
+        return {**super()._repr_mimebundle_(), "text/plain": str(self)}
 
     def _measured(self) -> Counters:
         """The counters of the last run, or of one on zeros."""

@@ -7,9 +7,11 @@ these. Sequences may be given as lists and numbers as ints; they are kept as tup
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import sympy
+
+from spyre_fx.shows import ShowsItself
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,17 @@ class TensorArg:
         )
 
 
+class _Printed(ShowsItself):
+    """A spec that is drawn in a notebook, and printed as it stands in the wrapper source."""
+
+    def __str__(self) -> str:
+        from spyre_fx.codegen.source import print_spec  # text is printed from data, so that data knows no text
+
+        return print_spec(cast(Spec, self)).removesuffix(",")
+
+
 @dataclass(frozen=True)
-class OpSpec:
+class OpSpec(_Printed):
     """One device op on one tile.
 
     ``iteration_space`` maps each symbol to (range, cores that divide it), parallel axes first, then reduction axes.
@@ -71,7 +82,7 @@ class OpSpec:
 
 
 @dataclass(frozen=True)
-class LoopSpec:
+class LoopSpec(_Printed):
     """A counted loop around ops and further loops."""
 
     count: sympy.Expr
@@ -87,7 +98,7 @@ class LoopSpec:
 
 
 @dataclass(frozen=True)
-class UnimplementedOp:
+class UnimplementedOp(_Printed):
     """An op that the device lacks; the program is cut in two there and the host runs it."""
 
     op: str
@@ -99,3 +110,23 @@ def _keep(spec: Any, **fields: Any) -> None:
 
 
 Spec = OpSpec | LoopSpec | UnimplementedOp
+
+
+class Specs(ShowsItself, tuple[Spec, ...]):
+    """Specs in order: a tuple that shows itself."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Specs({', '.join(map(_head, self))})"
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+
+def _head(spec: Spec) -> str:
+    match spec:
+        case LoopSpec(count, body):
+            return f"{count} × ({', '.join(map(_head, body))})"
+        case _:
+            return spec.op

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from spyre_fx.shows import ShowsItself
 from spyre_fx.torch_compat import FakeTensorMode, in_transform, is_traced
 from spyre_fx.transforms.executor.plan import plan_loop
 from spyre_fx.transforms.executor.plan_types import LoopPlan
@@ -25,7 +26,7 @@ from spyre_fx.transforms.loop_structure import LoopStructure
 from spyre_fx.transforms.loop_text import loop_from_data, loop_to_data, loop_to_key
 
 
-class CountedLoop(LoopStructure):
+class CountedLoop(ShowsItself, LoopStructure):
     """``count`` trips over tiles of the arguments.
 
     Args:

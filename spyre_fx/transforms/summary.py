@@ -13,6 +13,7 @@ from torch import fx
 from spyre_fx.analysis.fake import check_graph
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.regions import is_part
+from spyre_fx.shows import counted
 from spyre_fx.tables import Table, Tables
 from spyre_fx.target import Target
 from spyre_fx.transforms.group_summary import GroupSummary, group_summaries, group_table
@@ -61,7 +62,7 @@ class OpSummary:
     """What becomes of its result: ``internal`` to one trip, or how it leaves the loop; ``whole`` outside."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Summary:
     """All loops and ops of a tiled graph; printing it shows them as tables, and why ops stand outside of loops."""
 
@@ -73,6 +74,9 @@ class Summary:
     """What each group moves and holds, if a target was given."""
     reasons: tuple[str, ...] = ()
     """What ``auto_groups`` said of each of its groups, and of the ops that it left outside."""
+
+    def __repr__(self) -> str:
+        return f"Summary({counted(len(self.loops), 'loop')}, {counted(len(self.ops), 'op')})"
 
     def __str__(self) -> str:
         return self._tables()

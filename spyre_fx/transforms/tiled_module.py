@@ -6,14 +6,15 @@ from typing import Any
 
 from torch import fx, nn
 
+from spyre_fx.shows import ShowsItself
 from spyre_fx.torch_compat import FakeTensorMode
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.graph_text import Data, graph_from_data, graph_to_data
 from spyre_fx.transforms.loop_text import loop_from_data, loop_to_data
 
 
-class TiledGraphModule(fx.GraphModule):
-    """A ``GraphModule`` whose nodes keep their names and their meta when it is pickled.
+class TiledGraphModule(ShowsItself, fx.GraphModule):
+    """A ``GraphModule`` that shows itself, and whose nodes keep their names and their meta when it is pickled.
 
     It is made as any other, ``TiledGraphModule(root, graph)``, and is one in every respect. A plain ``GraphModule``
     pickles its code alone: shapes, loop stamps and stack traces are gone when it is loaded.

@@ -11,6 +11,7 @@ from typing import Any
 from tabulate import tabulate
 
 from spyre_fx.errors.viz import UNKNOWN_SUFFIX
+from spyre_fx.shows import counted
 from spyre_fx.viz.shapes import document, element, text
 
 BEFORE, AFTER, LIMIT, MUTED = "#64748b", "#2563eb", "#dc2626", "#64748b"
@@ -29,7 +30,7 @@ class Plot:
     """The numbers, as they are shown."""
 
     def __repr__(self) -> str:
-        return f"Plot({self.title!r}, {len(self.rows)} rows)"
+        return f"Plot({self.title!r}, {counted(len(self.rows), 'row')})"
 
     def __str__(self) -> str:
         return f"{self.title}\n\n{tabulate(self.rows, self.headers, disable_numparse=True)}"

@@ -31,7 +31,7 @@ class Drawing:
 
     def __repr__(self) -> str:
         boxes = sum(len(diagram.boxes) for panel in self._panels for diagram, _ in panel.walk())
-        return f"Drawing({boxes} boxes)"
+        return f"Drawing({boxes} box{'es' * (boxes != 1)})"
 
     def __str__(self) -> str:
         return "\n\n".join(texts.listing(panel) for panel in self._panels)

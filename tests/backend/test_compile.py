@@ -82,7 +82,7 @@ def test_the_object_shows_what_was_compiled() -> None:
     assert backend.explain() == str(record)
     assert str(record).startswith("inference: 5 ops, 1 loops (choose ")
     assert "1 groups from groups" in str(record)
-    assert (repr(backend), repr(record)) == ("Backend(1 graphs)", "GraphRecord(inference, 1 loops)")
+    assert (repr(backend), repr(record)) == ("Backend(1 graph)", "GraphRecord(inference, 1 loop)")
 
 
 def test_options_of_torch_compile_go_over_those_of_the_object() -> None:

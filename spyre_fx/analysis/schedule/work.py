@@ -13,6 +13,7 @@ from torch import fx
 from spyre_fx.analysis.schedule.accounting import WorkBound
 from spyre_fx.analysis.schedule.kinds import WorkKind
 from spyre_fx.analysis.schedule.resources import ResourceEstimate
+from spyre_fx.shows import counted
 from spyre_fx.tables import Table, Tables
 
 
@@ -144,7 +145,7 @@ class SchedulePlan:
         return self.items[index]
 
     def __repr__(self) -> str:
-        return f"SchedulePlan({len(self.items)} items, {self.scheduled_op_count} ops)"
+        return f"SchedulePlan({counted(len(self.items), 'item')}, {counted(self.scheduled_op_count, 'op')})"
 
     def __str__(self) -> str:
         return self._tables()
@@ -156,7 +157,7 @@ class SchedulePlan:
         headers = ["item", "kind", "root", "ops", "output", "element ops", "read", "write", "ops/KiB"]
         table = Table([_row(item) for item in self.items], headers, _ALIGN)
         notes = [
-            f"{len(self.items)} items: {self.single_work_count} single, {self.fusion_work_count} fused, "
+            f"{counted(len(self.items), 'item')}: {self.single_work_count} single, {self.fusion_work_count} fused, "
             f"{self.kernel_call_work_count} kernel calls; {self.scheduled_op_count} ops, {len(self.elided)} elided"
         ]
         if self.unplanned:
