@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -137,7 +140,138 @@ def test_errors_are_one_line(capsys, model, tmp_path, case, words):
     assert "Traceback" not in err
 
 
-def test_no_permission(capsys, model, tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "are required: COMMAND; see spyre-fx --help"),
+        (["nope"], "invalid choice: 'nope'"),
+        (["tile"], "are required: file; see spyre-fx tile --help"),
+        (["draw", "x.pt2"], "-o/--output"),
+        (["tile", "x.pt2", "--auto", "--groups", "g.json"], "not allowed with argument"),
+    ],
+)
+def test_wrong_options_are_one_line(capsys, arguments, words):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    err = capsys.readouterr().err
+    assert stop.value.code == 2 and err.startswith("spyre-fx: error: ") and err.count("\n") == 1 and words in err
+
+
+def test_a_broken_file_gives_one_line_in_a_process_too(tmp_path, model):
+    (tmp_path / "broken.pt2").write_bytes(model.read_bytes()[:200])
+    command = [sys.executable, "-m", "spyre_fx", "plan", str(tmp_path / "broken.pt2")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1, done.stderr
+    assert "broken.pt2 cannot be read as an exported program" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("bundle")
+    (path / "groups.json").write_text(json.dumps(GROUPS))
+    assert main(["lower", str(model), "--groups", str(path / "groups.json"), "-o", str(path / "out")]) == 0
+    return path / "out"
+
+
+@pytest.mark.parametrize("command", ["plan", "tile", "lower"])
+def test_a_folder_is_no_graph(capsys, folder, command):
+    output = ["-o", folder.parent / "again"] if command == "lower" else []
+    code, out, err = run(capsys, command, folder, *output)
+    assert (code, out) == (2, "") and f"is a folder, and {command} was asked for" in err
+
+
+@pytest.mark.parametrize("option", ["--auto", "--groups"])
+def test_groups_for_a_bundle_are_refused(capsys, folder, option):
+    given = [option, folder.parent / "groups.json"] if option == "--groups" else [option]
+    code, _, err = run(capsys, "draw", folder, *given, "-o", folder.parent / "x.svg")
+    assert code == 2 and f"{option} with" in err and "the loops of a bundle are fixed" in err
+
+
+def test_a_folder_is_measured_without_inputs_but_not_run(capsys, folder):
+    code, out, _ = run(capsys, "report", folder, "--json")
+    made = json.loads(out)
+    assert code == 0 and [op["op"] for op in made["ops"]] == ["add", "mul"]
+    assert made["totals"]["dispatches"] == 8 and made["totals"]["hbm_bytes"] == 4 * 64 * 128 * 2
+    code, _, err = run(capsys, "run", folder)
+    assert code == 2 and "holds no example inputs" in err
+
+
+@pytest.mark.parametrize("name", ["bundle.json", "bundle.mlir", "sdsc_0.json"])
+def test_a_damaged_folder_is_refused(capsys, folder, tmp_path, name):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(folder, damaged)
+    (damaged / name).write_bytes((damaged / name).read_bytes()[:-20])
+    code, out, err = run(capsys, "report", damaged)
+    assert (code, out) == (2, "") and err.count("\n") == 1 and name in err
+
+
+def test_wrong_inputs_are_refused(capsys, folder, tmp_path):
+    torch.save(tuple(torch.ones(3, 3).half() for _ in range(3)), tmp_path / "inputs.pt")
+    code, _, err = run(capsys, "run", folder, "--inputs", tmp_path / "inputs.pt")
+    assert code == 2 and "a tensor [3, 3] of torch.float16 for 'a'" in err and err.count("\n") == 1
+
+
+def test_results_are_saved(capsys, model, groups, tmp_path):
+    assert run(capsys, "run", model, "--groups", groups, "-o", tmp_path / "results.pt")[0] == 0
+    a, b, c = torch.export.load(model).example_inputs[0]
+    assert torch.equal(torch.load(tmp_path / "results.pt"), (a + b) * c)
+
+
+def test_a_bug_is_one_line_unless_asked_for(capsys, model, monkeypatch):
+    def broken(_):
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("spyre_fx.__main__._graph", broken)
+    code, _, err = run(capsys, "plan", model)
+    assert code == 70 and err == "spyre-fx: error: a bug: ZeroDivisionError: division by zero (--debug shows where)\n"
+    with pytest.raises(ZeroDivisionError):
+        run(capsys, "plan", model, "--debug")
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "command_line.md"
+
+
+def test_the_page_shows_what_is_printed(capsys, model, tmp_path, monkeypatch):
+    text = PAGE.read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(model, "model.pt2")
+    Path("groups.json").write_text(re.search(r"```json\n(.*?)```", text, re.DOTALL).group(1))
+    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    steps = [step for block in blocks for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+    assert len(steps) >= 5
+    for step in steps:
+        command, _, expected = step.partition("\n")
+        program, *arguments = command.split()
+        code, out, err = run(capsys, *arguments)
+        assert program == "spyre-fx" and out + err == expected and code == (2 if err else 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="there are no users here")
+@pytest.mark.parametrize("command", ["draw", "lower", "run"])
+def test_no_permission_to_write(capsys, model, tmp_path, command):
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0o555)
+    arguments = {"draw": ["-o", closed / "x.svg"], "lower": ["-o", closed / "x"], "run": ["-o", closed / "x.pt"]}
+    is_root = os.geteuid() == 0
+    run(capsys, command, model, "-o", tmp_path / ("x.svg" if command == "draw" else "x"))  # imports what it needs
+    opened = [path for path in model.parents if path.stat().st_uid == 0 and is_root and not path.stat().st_mode & 1]
+    modes = {path: path.stat().st_mode for path in opened}
+    for path in opened:
+        path.chmod(modes[path] | 0o055)
+    if is_root:
+        os.seteuid(65534)
+    try:
+        code, out, err = run(capsys, command, model, *arguments[command])
+    finally:
+        if is_root:
+            os.seteuid(0)
+        for path in opened:
+            path.chmod(modes[path])
+    assert (code, out) == (2, "") and "Permission denied" in err and err.count("\n") == 1
+
+
+def test_a_file_where_the_folder_should_be(capsys, model, tmp_path):
     path = tmp_path / "taken"
     path.write_text("a file where the folder should be")
     code, _, err = run(capsys, "lower", model, "-o", path / "bundle")

@@ -80,6 +80,18 @@ TARGET_KIND = Template(
     "a spyre_fx.Target",
     "pass Target(), Target.cpu() or a Target with sizes of your own",
 )
+COMMAND_FOLDER = Template(
+    OptionError,
+    "{path} is a folder, and {command} was asked for",
+    "a .pt2 file made by torch.export.save, or one of {commands} for the folder of a saved bundle",
+    "give the file that the bundle was lowered from",
+)
+COMMAND_LOWERED = Template(
+    OptionError,
+    "{option} with {path}, a saved bundle",
+    "groups for a graph; the loops of a bundle are fixed",
+    "leave {option} out, or give the .pt2 file that the bundle was lowered from",
+)
 NO_EXAMPLES = Template(
     OptionError,
     "{path} holds no example inputs",
