@@ -81,8 +81,8 @@ torch.equal(tiled(*args), f(*args))
 # %% [markdown]
 # ## 5. What it is good for
 #
-# What must be held at once so that nothing spills, op by op, before and after. All cores of the default target
-# together have a scratchpad of `Target().capacity_bytes`.
+# What must be held at once so that nothing spills, op by op, before and after. The red line is a scratchpad of 4 MiB,
+# small enough to show the difference; `spyre_fx.Target().capacity_bytes` is what all cores of the default target have.
 
 # %%
 plot_working_set(gm, tiled, capacity=4 << 20)

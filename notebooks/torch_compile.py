@@ -60,7 +60,7 @@ spyre_fx.draw(record.tiled)
 # %% [markdown]
 # ## Groups of your own
 #
-# `tile` takes a list of groups as `spyre_fx.tile` does, or a function that gives one for each graph.
+# `tile` also takes a function, which gives the groups for each graph: what `spyre_fx.tile` takes as `groups`.
 
 
 # %%
@@ -92,5 +92,57 @@ torch.testing.assert_close(model.words.weight.grad, expected)
 print([record.stage for record in backend.graphs])
 
 # %% [markdown]
-# How fast it is depends on the machine: `python benchmarks/cpu.py` measures time and memory on yours, beside eager
-# PyTorch.
+# ## Time and memory, measured here
+#
+# The median of some calls, eager against compiled, and the bytes that each graph has allocated at most by the model
+# that `plot_memory` draws. The table is what one machine gave when the notebook was last run, at these small sizes and
+# with other work going on: read the bytes, and take the times on a machine of your own.
+
+
+# %%
+import statistics
+import time
+
+
+def milliseconds(call, count=15):
+    """The median time of a call, after two calls that do not count."""
+    times = []
+    for _ in range(count + 2):
+        start = time.perf_counter()
+        call()
+        times.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(times[2:])
+
+
+class FeedForward(nn.Sequential):
+    """The widest part of a transformer block."""
+
+    def __init__(self):
+        super().__init__(nn.Linear(WIDTH, 16 * WIDTH), nn.GELU(), nn.Linear(16 * WIDTH, WIDTH))
+
+
+def measure(name, model, *args, training=False):
+    backend = spyre_fx.Backend(tile="auto")
+    compiled = torch.compile(model, backend=backend)
+
+    def step(function):
+        if not training:
+            with torch.no_grad():
+                return function(*args)
+        model.zero_grad()
+        return function(*args).backward()
+
+    eager, looped = (milliseconds(lambda function=function: step(function)) for function in (model, compiled))
+    untiled, tiled = (max(peak_bytes(getattr(r, form)) for r in backend.graphs) for form in ("captured", "tiled"))
+    loops = sum(record.loops for record in backend.graphs)
+    print(f"{name:24} {eager:9.2f} {looped:12.2f} {untiled:14,} {tiled:14,} {loops:7}")
+
+
+print(f"{'':24} {'eager ms':>9} {'compiled ms':>12} {'untiled bytes':>14} {'tiled bytes':>14} {'loops':>7}")
+measure("head and loss", model, x, target)
+measure("head and loss, training", model, x, target, training=True)
+measure("feed-forward network", FeedForward(), torch.randn(4 * TOKENS, WIDTH))
+
+# %% [markdown]
+# `python benchmarks/cpu.py` measures larger cases on your machine, each in a process of its own, beside Inductor and
+# kernels written by hand, with the memory that the allocator and the system saw.
