@@ -5,6 +5,9 @@
 # is never allocated costs nothing. `torch.compile` finds the backend by its name.
 
 # %%
+import statistics
+import time
+
 import torch
 from torch import nn
 
@@ -100,10 +103,6 @@ print([record.stage for record in backend.graphs])
 
 
 # %%
-import statistics
-import time
-
-
 def milliseconds(call, count=15):
     """The median time of a call, after two calls that do not count."""
     times = []
