@@ -81,9 +81,12 @@ def refine(level: Level, flow: Dataflow) -> Refined:
         for produced, read in zip(maps.results[value.node][value.result], maps.operands[reader][operand], strict=True):
             _unify(produced, read)
     for inner in level.walk():
-        first, *others = (dim for seed in inner.seeds for dim in seeded_dims(seed, inner, flow, maps))
-        for dim in others:
-            _unify(first, dim)
+        dims = [dim for seed in inner.seeds for dim in seeded_dims(seed, inner, flow, maps)]
+        if not dims:  # what came of the op that read the seed does not need it
+            seeds, op = ", ".join(map(str, inner.seeds)), inner.ops[0]
+            raise messages.UNREACHED(name=op.name, group=inner.group, seeds=seeds, node=op)
+        for dim in dims[1:]:
+            _unify(dims[0], dim)
     return maps.numbered(edges)
 
 

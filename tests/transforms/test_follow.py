@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from spyre_fx.errors import TilingError
+from spyre_fx.transforms.groups import LoopGroup
 from spyre_fx.transforms.loop_types import Slice
 from spyre_fx.transforms.tile import tile
 from tests.transforms.tiling import check_tiled, loops_of, ops_of, traced
@@ -196,3 +197,16 @@ def test_axes_of_different_sizes_at_one_level() -> None:
     gm = traced(lambda x, y: (x.exp(), y.sin()), x, x)
     with pytest.raises(TilingError, match=r"would cut 'exp' with 4 and 'sin' with 8 elements"):
         tile(gm, [(ops_of(gm), [(2, {"x_1": 0}), (2, {"x_1": 0, "y_1": 0})])])
+
+
+def test_a_seed_that_nothing_reads_after_a_rewrite() -> None:
+    """Only the mean of a layer norm is asked for, which does not need the weight."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        weight = x.view(1, 8)[0]
+        return torch.ops.aten.native_layer_norm(x, [8], weight, None, 1e-5)[1]
+
+    gm = traced(fn, torch.randn(8))
+    levels = [LoopGroup(1, {"select": 0}, [name]) for name in ("native_layer_norm", "select")]
+    with pytest.raises(TilingError, match=r"'select' .* is not reached from dim 0 of"):
+        tile(gm, [LoopGroup(3, {"x_1": 0}, levels)])
