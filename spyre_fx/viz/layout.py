@@ -122,7 +122,7 @@ def _measure(box: Box, row: int, main: bool) -> Placed:
     """A box with its size. What the graph does to its inputs runs straight down; parameters stand beside it."""
     lines = text_lines(box)
     side = (12 + 6 * len(box.badge) if box.badge else 0) + (14 if KINDS[box.kind][1] else 0)
-    width = max(CHAR * len(lines[0]) + side, *(CHAR * len(line) for line in lines)) + 2 * PAD
+    width = max(CHAR * len(lines[0]) + side, *(CHAR * len(line) for line in lines)) + 2 * PAD + (8 if box.badge else 0)
     height = LINE * len(lines) + PAD
     weight = 1.0 if main and box.kind != "input" else 0.004
     if box.inside is None:
