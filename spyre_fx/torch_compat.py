@@ -160,8 +160,8 @@ def is_traced(values: Iterable[Any]) -> bool:
 
 
 def has_modes() -> bool:
-    """True if a dispatch mode looks at the ops of this thread, be it the user's or a tracer's."""
-    return bool(torch._C._len_torch_dispatch_stack())
+    """True if a dispatch mode, be it the user's or a tracer's, or a profiler looks at the ops of this thread."""
+    return bool(torch._C._len_torch_dispatch_stack()) or torch._C._autograd._profiler_enabled()
 
 
 def in_transform() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -115,6 +116,15 @@ def test_a_mode_sees_all_ops(names: set[str]) -> None:
     assert not names
 
 
+def test_a_profiler_sees_all_ops(names: set[str]) -> None:
+    x, y = torch.randn(32, 8), torch.randn(8, 8)
+    loop = rows(fn, (x, y), [0, None], 0, 4)
+    with torch.autograd.profiler.profile(use_kineto=False) as seen:
+        loop(x, y)
+    assert sum(event.name == "aten::exp" for event in seen.function_events) == 8
+    assert not names
+
+
 @pytest.mark.parametrize("context", [torch.inference_mode, torch.no_grad, torch.enable_grad])
 def test_under_every_mode_of_gradients(context: Any, names: set[str]) -> None:
     x, y = torch.randn(32, 8), torch.randn(8, 8)
@@ -183,6 +193,26 @@ def test_new_threads_keep_the_number_of_threads(names: set[str]) -> None:
     thread.join()
     assert found == [2]
     assert names
+
+
+def test_an_op_of_a_lane_uses_no_further_threads() -> None:
+    lanes._threads.cache_clear()
+    barrier = threading.Barrier(2)
+
+    def count() -> int:
+        barrier.wait()
+        return torch.get_num_threads()
+
+    assert [found.result() for found in [lanes._threads(2).submit(count) for _ in range(2)]] == [1, 1]
+    assert torch.get_num_threads() == 2
+
+
+def test_an_interpreter_that_ends_runs_all_trips_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = ThreadPoolExecutor(2)
+    pool.shutdown()
+    monkeypatch.setattr(lanes, "_threads", lambda count: pool)  # as at exit, it takes nothing more
+    x, y = torch.randn(32, 8), torch.randn(8, 8)
+    torch.testing.assert_close(rows(fn, (x, y), [0, None], 0, 4)(x, y), fn(x, y))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -9,11 +9,12 @@ as well; and a tile stays in the cache of one processor. Ops let go of the inter
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import torch
@@ -70,10 +71,15 @@ def run_lanes(lanes: Sequence[Callable[[Any], None]], work: Iterator[Any]) -> No
                         pass
                 raise
 
-    running = [_threads(len(lanes)).submit(run, lane) for lane in lanes]
+    running: list[Future[None]] = []
+    with contextlib.suppress(RuntimeError):  # an interpreter that ends gives no work to threads
+        for lane in lanes:
+            running.append(_threads(len(lanes)).submit(run, lane))
+    if not running:
+        run(lanes[0])
     wait(running)
-    for lane in running:
-        lane.result()
+    for ended in running:
+        ended.result()
 
 
 @functools.cache
@@ -84,6 +90,7 @@ def _threads(count: int) -> ThreadPoolExecutor:
     barrier = threading.Barrier(count)
 
     def start() -> None:
+        torch.get_num_threads()  # the first time that a thread asks, it takes the number of the process over
         torch.set_num_threads(1)
         barrier.wait()
 

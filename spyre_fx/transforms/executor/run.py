@@ -35,7 +35,7 @@ class Bound:
 def execute(plan: LoopPlan, args: Sequence[Any], result_types: Sequence[TensorType]) -> list[torch.Tensor]:
     """Run an outermost loop; the results are fresh."""
     results = [torch.empty_strided(k.shape, k.stride, dtype=k.dtype, device=k.device) for k in result_types]
-    # A mode that looks at ops sees those of its own thread.
+    # A mode or profiler that looks at ops sees those of its own thread.
     lanes = 1 if has_modes() else plan_lanes(plan, sum(result.nbytes for result in results))
     scratch = torch.empty(plan.scratch * lanes, dtype=torch.uint8, device=plan.device)
     bound = [_bind(plan, scratch, lane * plan.scratch) for lane in range(lanes)]
