@@ -20,7 +20,7 @@ from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.builder import Builder
 from spyre_fx.codegen.device_dims import carries, device_parts
 from spyre_fx.codegen.device_ops import OpKind
-from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, replaced
+from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, kernels, replaced
 from spyre_fx.codegen.layout import layout_of_slots, round_up
 from spyre_fx.codegen.rebase import like, whole_copy
 from spyre_fx.codegen.sticks import SPARSE, Layouts, lane_of, layout_for
@@ -35,9 +35,13 @@ class Padder:
         self.layouts = layouts
         self._room: dict[Buffer, dict[int, int]] = defaultdict(dict)
         self._multiples: dict[Buffer, dict[int, int]] = defaultdict(dict)
+        self._in_pieces: set[Buffer] = set()
+        """Buffers that several trips or ops write, each a window."""
 
     def run(self, items: list[Item]) -> list[Item]:
         """The tree with fills and copies in it."""
+        outputs = [kernel.output for kernel in kernels(items)]
+        self._in_pieces = {output.buffer for output in outputs if math.prod(output.buffer.shape) > _elements(output)}
         result = self._block(items)
         for buffer, multiples in self._multiples.items():
             for dim, multiple in multiples.items():
@@ -74,10 +78,11 @@ class Padder:
             after += self._kernel(back)
         padded = self._padded_axes(kernel)
         for position, operand in enumerate(kernel.inputs):
+            early = self._reads_early(operand, padded)
             rows = self._rows(operand, padded)
-            if not rows:
+            if not rows and not early:
                 continue
-            if operand.buffer.role in ("input", "output", "exchange") or not _simple(operand, rows):
+            if early or operand.buffer.role in ("input", "output", "exchange") or not _simple(operand, rows):
                 copy, operand = self._copied(kernel, operand)
                 kernel = replaced(kernel, position, operand)
                 before.append(copy)
@@ -135,6 +140,14 @@ class Padder:
                 lanes[axis] = max(lanes[axis], layout.lanes)
         extents = {axis: round_up(kernel.axes[axis].extent, unit) for axis, unit in lanes.items()}
         return {axis: extent for axis, extent in extents.items() if extent > kernel.axes[axis].extent}
+
+    def _reads_early(self, operand: Operand, padded: dict[int, int]) -> bool:
+        """Whether the rows behind a window, read to fill sticks, may be those that a later op writes."""
+        if operand.buffer not in self._in_pieces:
+            return False
+        lane = lane_of(operand, self.layouts[operand.buffer])
+        dims = {digit.dim for digit in operand.digits if digit.axis in padded and digit.axis != lane}
+        return bool(dims) and not _whole(operand, dims)
 
     def _rows(self, operand: Operand, padded: dict[int, int]) -> dict[int, int]:
         """Buffer dims that lack elements for a padded axis, and how many are needed in the last trip."""
@@ -220,6 +233,10 @@ def _axis(digit: Digit) -> int:
     return digit.axis
 
 
+def _elements(operand: Operand) -> int:
+    return math.prod(digit.extent for digit in operand.digits)
+
+
 def _groups(operand: Operand) -> list[tuple[Digit, ...]]:
     """The digits of a tensor, those together that run over evenly spaced elements of one dim."""
     groups: list[tuple[Digit, ...]] = []
@@ -239,8 +256,8 @@ def _simple(operand: Operand, rows: Iterable[int]) -> bool:
     return all(len(operand.along(dim)) == 1 and operand.along(dim)[0].step == 1 for dim in rows)
 
 
-def _whole(operand: Operand, rows: dict[int, int]) -> bool:
-    """Whether all rows of our own buffer are written, so that nothing of value stands behind them."""
+def _whole(operand: Operand, rows: Iterable[int]) -> bool:
+    """Whether a tensor is all rows of our own buffer, so that nothing of value stands behind them."""
     if operand.buffer.role != "internal" or not _simple(operand, rows):
         return False
     return all(

@@ -10,6 +10,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
+from spyre_fx.capture import capture
 from spyre_fx.codegen.bundle_run import run_lowered
 from spyre_fx.codegen.lower import lower
 from spyre_fx.errors import SpyreFxError
@@ -98,3 +99,15 @@ def test_masks_and_infinite_values_leave_the_error_as_small_as_the_rounding() ->
     assert 1e-4 < bundle.counters.error < 1e-2
     assert torch.allclose(result, causal(x), atol=1e-2)
     assert torch.equal(result == 0, causal(x) == 0)
+
+
+@pytest.mark.parametrize(("shape", "keepdim"), [((5, 5, 5), False), ((5, 5, 5), True), ((3, 7, 5), True)])
+def test_tiles_of_rows_that_fill_sticks_read_no_rows_of_later_tiles(shape: tuple[int, ...], keepdim: bool) -> None:
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.var_mean(x, dim=[0], keepdim=keepdim)
+
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    tiled = tile(capture(fn, x), [(["var_mean"], 2, {"x": 2})])
+    assert any(isinstance(module, CountedLoop) for module in tiled.modules())
+    for unroll in (False, True):
+        torch.testing.assert_close(lower(tiled, unroll=unroll).run(x), fn(x), rtol=1e-5, atol=1e-6)
