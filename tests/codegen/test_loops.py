@@ -214,8 +214,9 @@ def test_mlp_over_tokens():
 
 def test_a_move_that_stays_the_same_stands_before_the_loop():
     bundle = close(lambda a, b: a @ b.t(), half(256, 64), half(64, 64), levels=[(4, {"a_1": 0})])
-    first, loop = bundle.lowered.steps[0].specs
-    assert first.op == "ReStickifyOpHBM" and isinstance(loop, LoopSpec)
+    move, held, loop = bundle.lowered.steps[0].specs  # every trip reads b whole, so that each core keeps it in LX
+    assert (move.op, held.op) == ("ReStickifyOpHBM", "identity") and held.args[-1].allocation == {"lx": 0}
+    assert isinstance(loop, LoopSpec) and [spec.op for spec in loop.body] == ["batchmatmul"]
 
 
 def test_a_loop_with_an_op_that_the_device_lacks_runs_on_the_host():
