@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_fx.backend.options import Options
 from spyre_fx.errors import BudgetExceeded
+from spyre_fx.shows import counted
 from spyre_fx.target import Target
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.hints import has_hints, hints_to_coarse_tile_groups
@@ -49,7 +50,9 @@ def choose(gm: fx.GraphModule, options: Options, stage: str = "inference") -> Ch
         return Choice(reasons=("no ops",))
     if callable(options.tile):
         groups = tuple(options.tile(gm))
-        return Choice(groups, (f"{len(groups)} groups from {getattr(options.tile, '__name__', 'a function')}",))
+        return Choice(
+            groups, (f"{counted(len(groups), 'group')} from {getattr(options.tile, '__name__', 'a function')}",)
+        )
     hinted = has_hints(gm)
     if options.tile == "off":
         return Choice(reasons=("tiling is off, although the program has hints" if hinted else "tiling is off",))
@@ -59,7 +62,7 @@ def choose(gm: fx.GraphModule, options: Options, stage: str = "inference") -> Ch
 def _hints(gm: fx.GraphModule, stage: str) -> Choice:
     inherited = stage in ("backward", "joint")
     found = hints_to_coarse_tile_groups(gm, strict=not inherited)
-    return Choice(tuple(found), (f"{len(found)} groups from hints", *found.reasons), is_proposal=inherited)
+    return Choice(tuple(found), (f"{counted(len(found), 'group')} from hints", *found.reasons), is_proposal=inherited)
 
 
 def _auto(gm: fx.GraphModule, options: Options) -> Choice:

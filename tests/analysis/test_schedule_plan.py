@@ -218,7 +218,9 @@ def test_budgets_that_are_none(budget):
 
 
 def test_what_is_no_graph():
-    with pytest.raises(CaptureError, match=r"a function\. Expected a torch\.fx\.GraphModule"):
+    with pytest.raises(
+        CaptureError, match=r"an object of type function where a graph belongs\. Expected a torch\.fx\.GraphModule"
+    ):
         plan(lambda x: x)
     with pytest.raises(CaptureError, match="no node of this graph has a value in meta"):
         plan(fx.symbolic_trace(lambda x: x + 1))

@@ -81,7 +81,7 @@ def test_the_object_shows_what_was_compiled() -> None:
     assert set(record.seconds) >= {"choose", "tile"} and all(value >= 0 for value in record.seconds.values())
     assert backend.explain() == str(record)
     assert str(record).startswith("inference: 5 ops, 1 loop (choose ")
-    assert "1 groups from groups" in str(record)
+    assert "1 group from groups" in str(record)
     assert (repr(backend), repr(record)) == ("Backend(1 graph)", "GraphRecord(inference, 1 loop)")
 
 

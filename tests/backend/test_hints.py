@@ -54,7 +54,7 @@ def test_the_canonical_example(tile: str) -> None:
     assert_same(run(*args), canonical(*args))
     assert shapes(backend) == [[(2, ((4, ("add", "mul")),))]]
     assert backend.graphs[0].reasons[:3] == [
-        "1 groups from hints",
+        "1 group from hints",
         "A: 2 tiles over add, mul",
         "B: 4 tiles over add, mul",
     ]
