@@ -64,6 +64,7 @@ __all__ = [
     "size_symbol",
     "storage_key",
     "traced_inputs",
+    "traced_size",
     "upper_bound",
     "without_modes",
 ]
@@ -311,6 +312,13 @@ def size_at(size: Any, values: Mapping[str, int]) -> int:
         return int(size)
     expression = size.node.expr
     return int(expression.subs({symbol: values[str(symbol)] for symbol in expression.free_symbols}))
+
+
+def traced_size(size: Any) -> Any:
+    """The number that a symbolic size had when it was traced, or None where it had none; any other number itself."""
+    if not isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return size
+    return size.node.hint if size.node.has_hint() else None
 
 
 def upper_bound(size: torch.SymInt) -> int | None:

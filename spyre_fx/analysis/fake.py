@@ -115,7 +115,8 @@ def _fill(gm: fx.GraphModule, known: dict[fx.Node, Any], mode: FakeTensorMode) -
     values: dict[fx.Node, Any] = {}
     with torch.no_grad():
         for node in gm.graph.nodes:
-            if node not in known or node.op == "call_module":  # a nested graph is filled even if its results are known
+            nested = node.op == "call_module" and not hasattr(gm.get_submodule(str(node.target)), "result_types_at")
+            if node not in known or nested:  # a nested graph is filled even if its results are known
                 known.setdefault(node, _run(gm, node, values, mode))
             values[node] = node.meta["val"] = _fake_tree(known[node], mode, node.name)
     return gm
@@ -171,6 +172,8 @@ def _loop_argument(gm: fx.GraphModule, placeholder: fx.Node, mode: FakeTensorMod
 def _run_module(gm: fx.GraphModule, name: str, args: Any, kwargs: Any, mode: FakeTensorMode) -> Any:
     module = gm.get_submodule(name)
     result_types = getattr(module, "result_types", None)
+    if hasattr(module, "result_types_at"):  # it depends on sizes
+        result_types = module.result_types_at(args)  # type: ignore[operator]
     if result_types is not None:  # a counted loop says what it returns
         results = tuple(fake_like(result, mode, name) for result in result_types)
         return results[0] if len(results) == 1 else results

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from spyre_fx.analysis.fake import ensure_fake
 from spyre_fx.backend.boxed import Boxed, boxed
+from spyre_fx.transforms.sized import with_sizes
 
 log = logging.getLogger("spyre_fx")
 
@@ -52,20 +52,6 @@ def by_sizes(
         return function(args)
 
     return boxed(run)
-
-
-def with_sizes(gm: fx.GraphModule, args: Sequence[Any]) -> fx.GraphModule:
-    """A copy of ``gm`` for inputs of the sizes of ``args``: numbers that followed from sizes are constants."""
-    sized = ensure_fake(gm, args)
-    for node in sized.graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, (int, float, bool)) and node.op != "output":
-            node.replace_all_uses_with(value)
-    for node in reversed(sized.graph.nodes):
-        if node.op == "call_function" and not node.users and not node.all_input_nodes:
-            sized.graph.erase_node(node)
-    sized.recompile()
-    return sized
 
 
 def _others(untiled: Callable[[], Boxed]) -> Boxed:

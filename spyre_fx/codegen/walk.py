@@ -18,8 +18,9 @@ from spyre_fx.codegen.decompose import device_rule
 from spyre_fx.codegen.known import Known, fold
 from spyre_fx.codegen.loops import lower_loop
 from spyre_fx.codegen.terms import Loop
-from spyre_fx.errors.lowering import EMPTY_TENSOR, NO_CALL, SYMBOLIC_SIZE, UNKNOWN_MODULE
+from spyre_fx.errors.lowering import EMPTY_TENSOR, NO_CALL, SIZED_LOOP, SYMBOLIC_SIZE, UNKNOWN_MODULE
 from spyre_fx.transforms.loop_structure import LoopStructure
+from spyre_fx.transforms.sized_loop import SizedLoop
 
 Fallback = Callable[["Walker", GraphModule, fx.Node], Any]
 """What to do with a node that the device lacks: gives its value."""
@@ -93,6 +94,8 @@ class Walker:
             module = gm.get_submodule(str(node.target))
             if not isinstance(module, LoopStructure):
                 raise UNKNOWN_MODULE(kind=type(module).__name__, node=node)
+            if isinstance(module, SizedLoop):
+                raise SIZED_LOOP(name=node.name, node=node)
             kept = len(self.builder.block)
             found = lower_loop(self, module, args, node)
             if found is None:

@@ -22,6 +22,24 @@ ARGUMENT_TYPE = Template(
     "{what} {expected}, for which the loop was built",
     "call with inputs of the traced shapes and dtypes, or capture and tile the graph again for the new ones",
 )
+SYMBOLIC_CALL = Template(
+    TilingError,
+    "argument {position} of {label} has the symbolic size {found}",
+    "sizes that are known when the loop is called",
+    "trace the untiled graph and tile the result, or trace the tiled one with fixed sizes",
+)
+SIZES_DO_NOT_FIT = Template(
+    TilingError,
+    "{label} was called with arguments of sizes {found}: {reason}",
+    "sizes that the ops of the loop take",
+    "pass inputs whose sizes fit each other as those of the traced ones did",
+)
+NO_ONE_SIZE = Template(
+    TilingError,
+    "{label} has no {what}: it is cut anew for each set of sizes",
+    "a loop of known sizes",
+    "call `spyre_fx.fix_sizes` first and tile what it returns",
+)
 MALFORMED = Template(
     InternalError,
     "{label} is malformed: {problem}",

@@ -24,6 +24,12 @@ SYMBOLIC_SIZE = Template(
     "sizes that are known",
     "capture the graph with static shapes, or tile what `spyre_fx.fix_sizes` makes of it",
 )
+SIZED_LOOP = Template(
+    LoweringError,
+    "the loop {name!r}, which is cut anew for each set of sizes",
+    "loops of known sizes",
+    "tile what `spyre_fx.fix_sizes` makes of the untiled graph",
+)
 SIZE_INPUT = Template(
     LoweringError,
     "the input {name!r}, which is a size",

@@ -194,9 +194,9 @@ OPAQUE_OP = Template(
 )
 SYMBOLIC = Template(
     TilingError,
-    "{name!r} in {group} has a symbolic size: {shape}",
-    "sizes that are known",
-    "capture the graph with fixed sizes, call `spyre_fx.fix_sizes` first, or leave this op out of the group",
+    "{name!r} in {group} has a symbolic size without an example: {shape}",
+    "sizes that are known, or were when the graph was traced",
+    "capture the graph with example inputs, call `spyre_fx.fix_sizes` first, or leave this op out of the group",
 )
 CANNOT_CUT = Template(
     TilingError,

@@ -91,6 +91,27 @@ def tiles_per_factor(
     return factors[0], *tiles_per_factor(factors[1:], inner // tile, multiple=multiple, strict=strict, **named)
 
 
+def fitting(factors: Sequence[int], count: int, multiple: int) -> tuple[int, int]:
+    """Count and multiple nearest to those given at which no tile straddles factors: larger tiles where there must be.
+
+    >>> fitting([4], 6, 1)
+    (4, 1)
+    >>> fitting([7, 6], 5, 1)
+    (5, 6)
+    >>> fitting([4, 7], 8, 1)
+    (4, 1)
+    """
+    extent, inner = math.prod(factors), math.prod(factors[1:])
+    count = min(count, extent)
+    tile = _tile(extent, count, multiple)
+    if _fits(factors, tile):
+        return count, multiple
+    if tile > inner:
+        return count, math.lcm(multiple, inner)
+    counts = range(count, 0, -1)
+    return next((k, multiple) for k in counts if _fits(factors, _tile(extent, k, multiple)))
+
+
 def _fits(factors: Sequence[int], tile: int) -> bool:
     """Whether no tile takes a part of one element of a factor together with a part of the next one."""
     inner = math.prod(factors[1:])

@@ -13,6 +13,7 @@ from spyre_fx.analysis.regions import readers
 from spyre_fx.analysis.traffic import product_bound, traffic, working_sets
 from spyre_fx.tables import Table
 from spyre_fx.target import MIB, Target
+from spyre_fx.torch_compat import traced_size
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def group_summaries(tiled: fx.GraphModule, target: Target, untiled: fx.GraphModu
             GroupSummary(
                 name=name,
                 loops=tuple(str(call.target) for call in calls),
-                before=None if untiled is None else sum(alone.get(op, 0) for op in ops),
+                before=None if untiled is None else traced_size(sum(alone.get(op, 0) for op in ops)),
                 after=sum(moved[call].total for call in calls if call in moved),
                 compulsory=compulsory,
                 bound=max(compulsory, _bound(ops, untiled, capacity)),
@@ -92,7 +93,8 @@ def _crossing_bytes(tiled: fx.GraphModule, calls: Collection[fx.Node]) -> int:
         for node in (_parts(call) or [call])
         if any(not _is_of(reader, calls) for reader in node.users)
     }
-    return sum(t.numel() * t.itemsize for node in (*inputs, *outputs) for t in tensors(node.meta.get("val")))
+    moved = sum(t.numel() * t.itemsize for node in (*inputs, *outputs) for t in tensors(node.meta.get("val")))
+    return int(traced_size(moved))  # a loop of run-time sizes is shown at those that were traced
 
 
 def _parts(call: fx.Node) -> list[fx.Node]:

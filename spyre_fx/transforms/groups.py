@@ -95,6 +95,10 @@ class Level:
     body: tuple[fx.Node | Level, ...]
     group: str
     """How messages call the group, as in ``groups[0]``."""
+    at_most: bool = False
+    """Take fewer tiles where the axis does not fall into as many, since its size was not known when they were asked
+    for.
+    """
 
     @cached_property
     def children(self) -> tuple[Level, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from spyre_fx.analysis.regions import Dataflow, is_part, producer
+from spyre_fx.analysis.sizes import same
 from spyre_fx.errors import SpyreFxError, collect
 from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms.groups import Level, LoopGroup, Seed
@@ -137,6 +139,8 @@ class _Reader:
                     yield level
                 continue
             for node in self._ops(item, name):
+                if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                    continue  # it is about sizes, which the loops that need them find for themselves
                 if is_part(node):
                     self.parts.append((node, name))
                 elif self._claim(node, name):
@@ -192,7 +196,7 @@ class _Reader:
             self.problems.append(messages.BAD_COUNT(group=name, count=count, kind=type(count).__name__))
 
     def _check_fits(self, count: int, seed: Seed, name: str) -> None:
-        if seed.size == 0:
+        if same(seed.size, 0):
             self.problems.append(messages.EMPTY_AXIS(group=name, count=count, axis=str(seed)))
         elif isinstance(seed.size, int) and count > seed.size:
             error = messages.COUNT_TOO_LARGE(group=name, count=count, extent=seed.size, axis=str(seed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 from torch import fx, nn
 
@@ -12,8 +13,10 @@ from spyre_fx.torch_compat import copy_calling_convention
 from spyre_fx.transforms.build import Builder
 from spyre_fx.transforms.crossing import Crossing
 from spyre_fx.transforms.emit import is_shrinkable
+from spyre_fx.transforms.groups import Level
 from spyre_fx.transforms.loop_structure import child_loop
-from spyre_fx.transforms.place import Loop, Placed
+from spyre_fx.transforms.place import Loop, Placed, place
+from spyre_fx.transforms.resolve import resolve
 from spyre_fx.transforms.scopes import Scope
 from spyre_fx.transforms.tiled_module import TiledGraphModule
 
@@ -25,6 +28,17 @@ def replace(gm: fx.GraphModule, placed: Placed, constants: frozenset[fx.Node], f
         constants: ops that are only needed where something outside of the loops reads them.
     """
     return _Assembly(gm, placed, constants, flow).run()
+
+
+def tile_levels(gm: fx.GraphModule, levels: Sequence[Level], flow: Dataflow, strict: bool) -> fx.GraphModule:
+    """The module with the loops of ``levels``, from the graph of ``gm``, whose composite ops may be rewritten."""
+    # 1. Each level's axis is followed through the ops; composite reductions over it are rewritten into primitive ones.
+    resolved = resolve(levels, flow, strict)
+    # 2. Each op gets its place in the tree of loops, which must not wait for themselves.
+    placed = place(gm.graph, resolved, flow)
+    # 3. Bodies are built by running the ops on tiles, and a call of the loop takes the place of the ops.
+    constants = constants_of([op for group in resolved for op in group.level.ops], placed, flow)
+    return replace(gm, placed, constants, flow)
 
 
 def constants_of(ops: list[fx.Node], placed: Placed, flow: Dataflow) -> frozenset[fx.Node]:

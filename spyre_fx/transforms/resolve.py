@@ -19,7 +19,7 @@ from spyre_fx.errors import SpyreFxError, collect
 from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms import decompose as _rewrites  # noqa: F401  (fills the table)
 from spyre_fx.transforms.atoms import Refined, refine
-from spyre_fx.transforms.counts import tiles_per_factor
+from spyre_fx.transforms.counts import fitting, tiles_per_factor
 from spyre_fx.transforms.follow import Composite, LevelAxis, follow
 from spyre_fx.transforms.groups import Level, Seed
 from spyre_fx.transforms.legality import check_ops
@@ -79,10 +79,11 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool, moved: dict[Value
 
 @dataclass(frozen=True)
 class _Nest:
-    """A level that must become a nest over the factors of its dim."""
+    """A level that must become a nest over the factors of its dim, or take other tiles."""
 
     level: Level
     counts: tuple[int, ...]
+    multiple: int
 
 
 def _follow_levels(level: Level, tiles: Tiles, flow: Dataflow, strict: bool) -> Composite | _Nest | None:
@@ -94,9 +95,13 @@ def _follow_levels(level: Level, tiles: Tiles, flow: Dataflow, strict: bool) -> 
     group.axes[level] = found
     named = {"group": level.group, "axis": str(level.seeds[0])}
     factors = tiles.factors(level)
+    if level.at_most:
+        count, multiple = fitting(factors, level.count, level.multiple_of)
+        if (count, multiple) != (level.count, level.multiple_of):
+            return _Nest(level, (count,), multiple)
     counts = tiles_per_factor(factors, level.count, multiple=level.multiple_of, strict=strict, **named)
     if len(counts) > 1:
-        return _Nest(level, counts)
+        return _Nest(level, counts, level.multiple_of)
     _check_even(level, found, tiles)
     inside = tiles.inside(level, tiles.tiling(level).tile)
     obstacles = (_follow_levels(child, inside, flow, strict) for child in level.children)
@@ -143,7 +148,7 @@ def _with_nest(level: Level, nest: _Nest) -> Level:
         body = tuple(_with_nest(item, nest) if isinstance(item, Level) else item for item in level.body)
         return replace(level, body=body)
     *outer, innermost = nest.counts
-    level = replace(level, count=innermost)
+    level = replace(level, count=innermost, multiple_of=nest.multiple)
     for count in reversed(outer):
         level = replace(level, count=count, multiple_of=1, body=(level,))
     return level

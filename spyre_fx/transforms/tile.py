@@ -17,10 +17,9 @@ from spyre_fx.errors import TilingWarning
 from spyre_fx.errors import tiling as messages
 from spyre_fx.transforms.functional import make_functional
 from spyre_fx.transforms.normalise import normalise, read_groups
-from spyre_fx.transforms.place import place
-from spyre_fx.transforms.replace import constants_of, replace
-from spyre_fx.transforms.resolve import resolve
+from spyre_fx.transforms.replace import tile_levels
 from spyre_fx.transforms.select import Asked
+from spyre_fx.transforms.sized import has_run_time_sizes, tile_sized
 from spyre_fx.transforms.skip import tile_legal, with_skipped
 
 
@@ -52,6 +51,11 @@ def tile(
     Rewrite:
         ``z = op2(op1(x, w))`` -> ``z = loop(x, w)``, where trip i of ``loop`` computes the i-th tile of ``z`` from the
         i-th tile of ``x``. A reduction over the tiled axis becomes a running value that the trips combine into.
+
+    Sizes that only the run knows:
+        Where ops of a group have symbolic sizes, a call of a ``SizedLoop`` takes their place. It makes its loops for
+        the sizes of each call: tiles of ``ceil(size / count)`` elements and a smaller last one, and fewer tiles where
+        a size does not fall into as many (``strict`` refuses such a size). Groups are checked at the traced sizes.
 
     Checks:
         All groups are checked before anything is returned; several problems are raised as one error. With ``"skip"``
@@ -100,12 +104,8 @@ def tile_groups(
     # 2. Every form of group becomes a tree of levels, one axis per level.
     levels = normalise(nodes, flow, groups, tiled_dims, multiple_of)
     names = {level.group: tuple(op.name for op in level.ops) for level in levels}
-    # 3. Each level's axis is followed through the ops; composite reductions over it are rewritten into primitive ones.
-    resolved = resolve(levels, flow, strict)
-    # 4. Each op gets its place in the tree of loops, which must not wait for themselves.
-    placed = place(copied.graph, resolved, flow)
-    # 5. Bodies are built by running the ops on tiles, and a call of the loop takes the place of the ops.
-    constants = constants_of([op for group in resolved for op in group.level.ops], placed, flow)
-    tiled = replace(copied, placed, constants, flow)
+    # 3. The axes are followed, the ops placed and the loops built: now, or by each loop when it learns its sizes.
+    build = tile_sized if has_run_time_sizes(levels, flow) else tile_levels
+    tiled = build(copied, levels, flow, strict)
     tiled.meta["group_ops"] = names
     return tiled

@@ -21,7 +21,7 @@ class TiledGraphModule(ShowsItself, fx.GraphModule):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        loops = {name: child for name, child in self.named_children() if isinstance(child, CountedLoop)}
+        loops = {name: child for name, child in self.named_children() if type(child) is CountedLoop}
         state = {key: value for key, value in self.__dict__.items() if key != "_graph"}
         state["_modules"] = {name: None if name in loops else child for name, child in self._modules.items()}
         data = {

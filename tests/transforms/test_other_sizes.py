@@ -36,15 +36,6 @@ def group_of(gm: torch.fx.GraphModule, dim: int) -> list[object]:
     return [(names, 3, {next(iter(nodes)): dim})]
 
 
-@pytest.mark.parametrize("dim", [0, 1])
-@pytest.mark.parametrize("case", BLOCKS)
-def test_a_size_that_is_known_at_run_time_is_refused_by_name(case: str, dim: int) -> None:
-    """Along the symbolic dim, and along the one next to it."""
-    gm = traced(BLOCKS[case], torch.randn(7, 6), W, tracing_mode="symbolic")
-    with pytest.raises(TilingError, match=r"has a symbolic size.*fix_sizes"):
-        tile(gm, group_of(gm, dim))
-
-
 @pytest.mark.parametrize("case", BLOCKS)
 def test_an_exported_program_at_its_largest_size(case: str) -> None:
     class Block(torch.nn.Module):
@@ -55,8 +46,6 @@ def test_an_exported_program_at_its_largest_size(case: str) -> None:
         Block(), (torch.randn(7, 6), W), dynamic_shapes=({0: torch.export.Dim("n", max=11)}, None)
     )
     gm = spyre_fx.capture(exported)
-    with pytest.raises(TilingError, match="has a symbolic size"):
-        tile(gm, group_of(gm, 0))
     fixed = spyre_fx.fix_sizes(gm)
     tiled = tile(fixed, group_of(fixed, 0))
     assert loops_of(tiled)

@@ -56,4 +56,6 @@ def _is_fresh(body: fx.GraphModule, node: fx.Node) -> bool:
     schema = node.target._schema
     if any(item.alias_info is not None for item in (*schema.arguments, *schema.returns)):
         return False
+    if node.target is torch.ops.aten._unsafe_view.default:  # a view whose schema keeps silent about it
+        return False
     return not is_composite(node.target) or out_form(node) is not None  # such as silu_backward, which has a kernel too
