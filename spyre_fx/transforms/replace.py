@@ -46,6 +46,12 @@ def constants_of(ops: list[fx.Node], placed: Placed, flow: Dataflow) -> frozense
     return frozenset(op for op in ops if op not in placed.home and is_shrinkable(op, flow))
 
 
+def loops_before(gm: fx.GraphModule) -> list[tuple[str, nn.Module]]:
+    """Copies of the loops that an earlier tiling made, so that editing one module does not change the other."""
+    loops = {str(node.target): child_loop(gm, node) for node in gm.graph.find_nodes(op="call_module")}
+    return [(name, copy.deepcopy(loop)) for name, loop in loops.items() if loop is not None and "." not in name]
+
+
 class _Assembly(Scope):
     def __init__(self, gm: fx.GraphModule, placed: Placed, constants: frozenset[fx.Node], flow: Dataflow) -> None:
         super().__init__()
@@ -64,18 +70,12 @@ class _Assembly(Scope):
                 self._copy(item)
         self.graph.lint()
         copy_calling_convention(self.gm.graph, self.graph)
-        for name, module in (*self._loops_before(), *self.modules.items()):
+        for name, module in (*loops_before(self.gm), *self.modules.items()):
             self.gm.add_module(name, module)
         tiled = TiledGraphModule(self.gm, self.graph, class_name=type(self.gm).__name__)
         tiled.meta = dict(self.gm.meta)
         tiled.train(self.gm.training)
         return tiled
-
-    def _loops_before(self) -> list[tuple[str, nn.Module]]:
-        """Copies of the loops that an earlier tiling made, so that editing one module does not change the other."""
-        calls = self.gm.graph.find_nodes(op="call_module")
-        loops = {str(node.target): child_loop(self.gm, node) for node in calls}
-        return [(name, copy.deepcopy(loop)) for name, loop in loops.items() if loop is not None and "." not in name]
 
     def is_free(self, name: str) -> bool:
         return super().is_free(name) and not hasattr(self.gm, name)

@@ -28,7 +28,7 @@ from spyre_fx.transforms.fakes import type_of
 from spyre_fx.transforms.groups import Level, Seed
 from spyre_fx.transforms.loop_types import Last, Phase, TensorType
 from spyre_fx.transforms.order import Cycle, Part, sort_parts
-from spyre_fx.transforms.replace import tile_levels
+from spyre_fx.transforms.replace import loops_before, tile_levels
 from spyre_fx.transforms.scopes import Scope
 from spyre_fx.transforms.size_check import SizeCheck
 from spyre_fx.transforms.sized_loop import Region, SizedLevel, SizedLoop, SizedSeed
@@ -163,7 +163,7 @@ class _Assembly(Scope):
             raise collect(problems)
         self.graph.lint()
         copy_calling_convention(self.gm.graph, self.graph)
-        for name, module in self.modules.items():
+        for name, module in (*loops_before(self.gm), *self.modules.items()):
             self.gm.add_module(name, module)
         tiled = TiledGraphModule(self.gm, self.graph, class_name=type(self.gm).__name__)
         tiled.meta = dict(self.gm.meta)

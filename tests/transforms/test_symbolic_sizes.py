@@ -288,6 +288,18 @@ def test_no_call_runs_in_part() -> None:
     assert y.eq(0).all()
 
 
+def test_tiling_again_copies_the_loops_that_are_there() -> None:
+    gm = symbolic(lambda x: ((x + 1).exp() * 2).sin().sum(0), torch.randn(7, 4))
+    first = tile(gm, [(["add", "exp"], 3)])
+    second = tile(first, [(["mul", "sin", "sum_1"], 2, {"mul": 0})])
+    assert second.loop_0 is not first.loop_0
+    assert len([module for module in second.modules() if isinstance(module, SizedLoop)]) == 2
+    for some in (second, copy.deepcopy(second), pickle.loads(pickle.dumps(second))):
+        for rows in (1, 5, 8):
+            x = torch.randn(rows, 4)
+            assert same_values(gm(x), some(x))
+
+
 def test_a_loop_keeps_a_bounded_number_of_forms() -> None:
     gm = symbolic(lambda x: x + 1, torch.randn(7))
     loop = tile(gm, [(["add"], 2)]).loop_0
