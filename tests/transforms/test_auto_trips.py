@@ -70,6 +70,15 @@ def test_what_all_trips_of_an_inner_loop_read_stays_all_the_time():
     assert found.working_set((16, 8)) == row + 2 * row + hidden + weights
 
 
+def test_on_a_cpu_a_product_goes_straight_into_its_sum():
+    known = facts(mlp, *MLP)
+    found = trips(known, ("mm", 0), ("mm", 1))
+    here = trips_of(found.tree, known.flow, adds_in_place=True)
+    row, hidden, weights = 16 * 16 * 4, 16 * 8 * 4, 16 * 8 * 4
+    assert len(found.pieces) - len(here.pieces) == 1
+    assert here.working_set((16, 8)) == row + row + hidden + 2 * weights < found.working_set((16, 8))
+
+
 def test_calls():
     found = trips(facts(mlp, *MLP), ("mm", 0), ("mm", 1))
     assert found.calls((16, 8)) == 3 * 4 * 4

@@ -72,7 +72,7 @@ class Candidates:
                 yield _Between(low, high, place, allowed)
 
     def _trips(self, tree: LoopTree) -> Trips:
-        return trips_of(tree, self.facts.flow)
+        return trips_of(tree, self.facts.flow, adds_in_place=self.model.target.is_cache)
 
     def _with_loops_inside(self, found: Sized) -> Sized:
         """Around each value whose tiles are still large, the largest first, the loop that saves the most."""

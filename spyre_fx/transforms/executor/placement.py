@@ -2,7 +2,7 @@
 
 A value that leaves the loop is written to its destination by the op that makes it, so that there is neither a temporary
 nor a copy. That is refused where the destination is also the memory of an argument (a running value) that is read
-later.
+later. What an inner loop begins to sum with is made there, too.
 """
 
 from __future__ import annotations
@@ -105,6 +105,10 @@ class _Placer:
             if result is not None and self._op_may_write(node, value, form, self.targets[result]):
                 self.placement.direct[node, index] = result
                 continue
+            begun = self._begun(node)
+            if begun is not None and self._op_may_write(node, value, form, self.targets[begun]):
+                self.placement.direct[node, index] = begun
+                continue
             operand = self._dying_operand(node, value) if form.elementwise else None
             self._keep(node, index, value, operand)
 
@@ -122,9 +126,8 @@ class _Placer:
             target = self.targets[result]
             self.placement.direct[node, index] = result
             windows.append(target.window)
-            granted[index] = (
-                None if target.alias is None else self._granted(node, child, index, self.arguments[target.alias])
-            )
+            memory = self._start(node, result) if target.alias is None else self.arguments[target.alias]
+            granted[index] = None if memory is None else self._granted(node, child, index, memory)
         plan = self.plan_child(child, windows, {i: argument for i, argument in granted.items() if argument is not None})
         here = self.live.positions[node]
         self.placement.children[node] = plan, self.placement.reserve(plan.scratch, here, here)
@@ -144,6 +147,22 @@ class _Placer:
         """The one result of the body that this value is, perhaps in another shape."""
         positions = [position for position, value in enumerate(self.results) if value == (node, index)]
         return positions[0] if len(positions) == 1 else None
+
+    def _begun(self, node: fx.Node) -> int | None:
+        """The result of the body that a loop inside begins with the value of ``node``, which nobody else reads."""
+        loop = next(iter(node.users), node)
+        child = child_loop(self.body, loop)
+        if child is None or len(node.users) != 1:
+            return None
+        for index, value in enumerate(results_of(loop)):
+            if isinstance(child.results[index], Carried) and self._granted(loop, child, index, node) is not None:
+                result = self._child_result(loop, index, child, value)
+                return None if result is None or self.targets[result].alias is not None else result
+        return None
+
+    def _start(self, loop: fx.Node, result: int) -> fx.Node | None:
+        """The operand of ``loop`` that was made in the destination of ``result``."""
+        return next((node for node in loop.all_input_nodes if self.placement.direct.get((node, 0)) == result), None)
 
     def _op_may_write(self, node: fx.Node, value: torch.Tensor, form: OutForm, target: Target) -> bool:
         if value.dtype != target.dtype or not target.window.takes(value.shape, form.dense):
