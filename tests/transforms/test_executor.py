@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.executor.storage import ALIGNMENT, Lifetime, pack
 from spyre_fx.transforms.executor.windows import Window
+from spyre_fx.transforms.groups import LoopGroup
 from spyre_fx.transforms.loop_types import Assembled, Carried, Slice
 from spyre_fx.transforms.tile import tile
 from tests.transforms.loop_cases import loop_of, rows
@@ -340,3 +341,19 @@ def test_kernels_that_ignore_the_strides_of_out_write_to_tiles_of_their_own(
     tiled = tile(gm, [(ops, 2, {"x_1": 1})])
     assert any(isinstance(module, CountedLoop) for module in tiled.modules())
     torch.testing.assert_close(tiled(x), gm(x))
+
+
+def test_a_result_in_parts_that_a_second_loop_reads_has_its_plain_shape_there() -> None:
+    def fn(x: Tensor) -> tuple[Tensor, Tensor]:
+        flat = torch.ops.aten._unsafe_view(
+            x * 2, [48]
+        )  # each outer tile of x is 8 pieces of the result, 2 elements long
+        return flat, flat.sum()
+
+    x = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
+    gm = make_fx(fn)(x)
+    inner = [LoopGroup(2, {"mul": 1}, ["mul", "_unsafe_view"]), LoopGroup(4, {"_unsafe_view": 0}, ["sum_1"])]
+    tiled = tile(gm, [LoopGroup(3, {"mul": 1}, inner)])
+    assert sum(isinstance(module, CountedLoop) for module in tiled.modules()) == 3
+    for found, expected in zip(tiled(x), fn(x), strict=True):
+        torch.testing.assert_close(found, expected)

@@ -203,6 +203,8 @@ class _Placer:
         strides_differ = node in self.live.strided and value.stride() != target.window.stride
         if strides_differ or not _child_may_write(child, index, value, target):
             return None
+        if value.shape != target.window.shape and _is_read(node, index):
+            return None  # the readers expect the plain shape, in which the elements of the window have no strides
         if target.alias is None:
             return result
         memory = self.arguments[target.alias]
@@ -250,6 +252,13 @@ def _child_may_write(child: LoopStructure, index: int, value: torch.Tensor, targ
     """A loop can assemble a result in any window; one that it carries must have its plain shape."""
     plain = value.shape == target.window.shape
     return value.dtype == target.dtype and (plain or isinstance(child.results[index], Assembled))
+
+
+def _is_read(node: fx.Node, index: int) -> bool:
+    """Whether the body itself reads a result that it returns."""
+    names = [node, *(user for user in node.users if user.target is operator.getitem)]
+    readers = [user for name in names if value_of(name) == (node, index) for user in name.users]
+    return any(user.op != "output" and user.target is not operator.getitem for user in readers)
 
 
 def result_nodes(body: fx.GraphModule) -> Sequence[fx.Node]:
