@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from spyre_fx import tile
+from spyre_fx import CountedLoop, tile
 
 aten = torch.ops.aten
 
@@ -39,3 +39,13 @@ def test_a_composite_op_with_a_kernel_makes_memory_of_its_own() -> None:
     tiled = tile(gm, [(["mul", "silu_backward", "tanh"], 4)])
     assert tiled.loop_0.count == 4
     torch.testing.assert_close(tiled(grad, x), function(grad, x))
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 0), (4, 0, 5), (4, 5, 3)])
+def test_matrices_without_elements_are_decomposed_as_by_eager(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    gm = make_fx(lambda x: torch.linalg.qr(x))(x)
+    tiled = tile(gm, [([node.name for node in gm.graph.nodes if node.op == "call_function"], 2, {"x_1": 0})])
+    assert any(isinstance(module, CountedLoop) for module in tiled.modules())
+    for found, expected in zip(tiled(x), torch.linalg.qr(x), strict=True):
+        torch.testing.assert_close(found, expected)

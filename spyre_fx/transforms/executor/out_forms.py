@@ -46,6 +46,8 @@ def out_form(node: fx.Node) -> OutForm | None:
         return OutForm(_into(node.target))
     if not isinstance(node.target, OpOverload) or not outs or node.target in _WRONG:
         return None
+    if not any(value.numel() for value in outs):
+        return None  # nothing to save, and kernels such as that of ``linalg_qr`` fail on an empty ``out``
     if node.target in _TABLE:
         return _TABLE[node.target]
     elementwise = torch.Tag.pointwise in node.target.tags or node.target in _BY_ROWS
