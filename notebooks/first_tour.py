@@ -32,7 +32,9 @@ gm = spyre_fx.capture(f, *args)
 spyre_fx.draw(gm)
 
 # %% [markdown]
-# `y` is a full tensor of 8 MiB: the addition writes it to memory, and the product reads it back.
+# `y` is a full tensor of 8 MiB: the addition writes it to memory, and the product reads it back. A compiler would fuse
+# these two ops, and `y` would not exist. Fusion ends at a matrix product or a softmax, and loops go on; here are two
+# ops only because they are easy to draw.
 #
 # ## 2. Iteration spaces
 #
@@ -50,7 +52,8 @@ for axis in space.axes:
 #
 # ## 3. The plan
 #
-# `plan` lists pieces of work in an order in which they can run, with what each reads, writes and computes.
+# `plan` lists pieces of work in an order in which they can run, with what each reads, writes and computes. What could
+# be fused is one piece. `auto_groups` chooses loops from it; below we choose them ourselves.
 
 # %%
 spyre_fx.plan(gm)
@@ -58,8 +61,9 @@ spyre_fx.plan(gm)
 # %% [markdown]
 # ## 4. Tile
 #
-# A *group* names ops and how to cut them: here 2 tiles of dim 0, and in each of these 4 tiles of dim 1. The axes are
-# followed from op to op through the dataflow. The result is a new graph with one `call_module` node, a `CountedLoop`.
+# A *group* names ops and how to cut them: here 2 tiles of dim 0, and in each of these 4 tiles of dim 1. The numbers
+# count the axes of the first op; `{"mul": 0}` names a dim of a value instead. The axes are followed from op to op
+# through the dataflow. The result is a new graph with one `call_module` node, a `CountedLoop`.
 
 # %%
 tiled = spyre_fx.tile(gm, [(["add", "mul"], [(2, [0]), (4, [1])])])
@@ -67,13 +71,15 @@ spyre_fx.draw(gm, after=tiled)
 
 # %% [markdown]
 # On the right, ▤ marks values that each trip sees a tile of, ▦ results that are put together from tiles. The dashed
-# link is the point of it all: `y` is *internal*, it exists only as a tile of 1 MiB. As a table:
+# link is the point of it all: `y` is *internal*, it exists only as a tile of 1 MiB. A number in a dark circle says to
+# which loop an op went. As a table, where *bytes per trip* are all tiles of a trip: `a`, `b`, `c`, `y` and the result:
 
 # %%
 spyre_fx.summary(tiled)
 
 # %% [markdown]
-# A tiled graph is an ordinary `GraphModule`: it runs on the CPU and gives the same values.
+# A tiled graph is an ordinary `GraphModule`: it runs on the CPU and gives the same values. Had the group been refused,
+# the error would say why; `spyre_fx.explain(gm, groups)` says it without raising.
 
 # %%
 torch.equal(tiled(*args), f(*args))
@@ -81,14 +87,18 @@ torch.equal(tiled(*args), f(*args))
 # %% [markdown]
 # ## 5. What it is good for
 #
-# What must be held at once so that nothing spills, op by op, before and after. The red line is a scratchpad of 4 MiB,
-# small enough to show the difference; `spyre_fx.Target().capacity_bytes` is what all cores of the default target have.
+# What must be held at once so that nothing spills, op by op, before and after. The red line is the scratchpad of a
+# small device, of 4 MiB in all cores together; the default `Target()` has 49.6 MiB, and `y` would fit into it.
 
 # %%
-plot_working_set(gm, tiled, capacity=4 << 20)
+small = spyre_fx.Target(lx_bytes=224 << 10)
+print(small.capacity_bytes, spyre_fx.Target().capacity_bytes)
 
 # %%
-plot_traffic(tiled, gm, capacity=4 << 20)
+plot_working_set(gm, tiled, capacity=small.capacity_bytes)
+
+# %%
+plot_traffic(tiled, gm, capacity=small.capacity_bytes)
 
 # %% [markdown]
 # With the loop every byte is moved once: `a`, `b` and `c` are read and the result is written, and `y` never leaves
@@ -97,10 +107,12 @@ plot_traffic(tiled, gm, capacity=4 << 20)
 # ## 6. Lower
 #
 # `lower` assigns layouts, cores and addresses for IBM Spyre and returns a `Bundle`: programs as data, from which text
-# is printed. ◆ is the scratchpad (LX) of each core, ◇ main memory (HBM).
+# is printed. ◆ is the scratchpad (LX) of each core, ◇ main memory (HBM). `c0` and `c1` are the axes of an op, and
+# `512 on 32 cores` says that the cores share its 512 rows. `SEN169_FP16` is the device's 16-bit float, and an `sdsc`
+# file describes one op.
 
 # %%
-bundle = spyre_fx.lower(tiled)
+bundle = spyre_fx.lower(tiled, small)
 spyre_fx.draw(bundle)
 
 # %%
@@ -111,6 +123,8 @@ print(bundle.mlir())
 # matrix of [1024, 4096] lies in memory as [64, 1024, 64]: 64 columns of sticks. One step of the outer loop is 512
 # rows down, 512 sticks of 128 bytes: 65536 bytes. One step of the inner loop is 1024 columns to the right, 16 columns
 # of sticks with 1024 sticks each: 2097152 bytes. The addresses follow the layout.
+#
+# What lies where in the scratchpad of one core, op by op: only `y`, 32 KiB of its tile of 1 MiB, which 32 cores share.
 
 # %%
 plot_lx_map(bundle)
@@ -118,14 +132,26 @@ plot_lx_map(bundle)
 # %% [markdown]
 # ## 7. Run it on the simulated device
 #
-# The simulated device executes what was printed, checks every access and counts bytes. The values are those of eager
-# PyTorch, bit by bit.
+# The simulated device executes what was printed, checks every access and counts bytes. Here the values are those of
+# eager PyTorch, bit by bit; ops that sum may round differently.
 
 # %%
 torch.equal(bundle.run(*args), f(*args))
 
+# %% [markdown]
+# A *dispatch* is one run of one op: 8 trips of 2 ops make 16. Main memory moves 32 MiB, the inputs once and the result
+# once, which is the least that any schedule can do.
+
 # %%
 bundle.report()
+
+# %% [markdown]
+# Without the loop the same device moves 48 MiB: `y` does not fit, and goes to main memory and back.
+
+# %%
+untiled = spyre_fx.lower(gm, small)
+untiled.run(*args)
+untiled.report()
 
 # %% [markdown]
 # ## Where to go from here

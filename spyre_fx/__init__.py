@@ -90,6 +90,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """``Backend`` is imported when it is used: it brings torch.compile with it, which a script may not need."""
     if name == "Backend":
