@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from spyre_fx.analysis.schedule import SchedulePlan, WorkItem, plan, plan_bound
+from spyre_fx.analysis.schedule.kernels import CATALOGUE
+from spyre_fx.analysis.schedule.planner import analyse
 
 
 def traced(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> fx.GraphModule:
@@ -47,6 +50,23 @@ def check(gm: fx.GraphModule) -> SchedulePlan:
         for source in (inside[source] for source in sources if source in inside):
             assert source.id <= item.id, f"{node} runs before its input"
     return result
+
+
+def planned(gm: fx.GraphModule) -> SchedulePlan:
+    """The plan, after a second run from scratch within the bound gave the same and stayed below its storage."""
+    expected = plan(gm)
+    bound = plan_bound(gm)
+    tracemalloc.start()
+    try:
+        actual = analyse(gm, bound, CATALOGUE)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert actual.to_dict() == expected.to_dict()
+    assert [item.root for item in actual] == [item.root for item in expected]
+    assert 0 < actual.visits <= bound.visits
+    assert 0 < peak <= bound.storage_bytes
+    return expected
 
 
 def _membership(result: SchedulePlan) -> dict[fx.Node, WorkItem]:

@@ -1,14 +1,18 @@
-"""Groups, and comparison with eager, for tests of the backend."""
+"""Groups, small models, and comparison with eager, for tests of the backend."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import fx
+from torch import fx, nn
 from torch.utils import _pytree as pytree
 
+from spyre_fx.backend import Backend
+
+X = torch.randn(16, 8)
 Groups = Callable[[fx.GraphModule], list[Any]]
 
 
@@ -30,3 +34,21 @@ def assert_same(found: Any, expected: Any, **tolerance: Any) -> None:
             torch.testing.assert_close(one, other, **tolerance)
         else:
             assert one == other
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8))
+
+
+def rows() -> Backend:
+    """A backend that tiles all products and activations by rows."""
+    return Backend(tile=tiling("addmm", "gelu", "relu", "add", "mul"))
+
+
+def check(function: Any, *args: Any, backend: Backend | None = None, loops: int | None = 1) -> Backend:
+    """Compare with eager, and count the loops of the first graph."""
+    backend = backend or rows()
+    expected = function(*copy.deepcopy(args))
+    assert_same(torch.compile(function, backend=backend)(*copy.deepcopy(args)), expected)
+    assert loops is None or backend.graphs[0].loops == loops
+    return backend
