@@ -16,15 +16,14 @@ from dataclasses import replace
 from typing import Any
 
 from spyre_fx.codegen.access import Buffer
-from spyre_fx.codegen.builder import Builder
 from spyre_fx.codegen.device_ops import OpKind
-from spyre_fx.codegen.division import Splits, axis_sizes, core_order, ownership
+from spyre_fx.codegen.division import axis_sizes, core_order, ownership
 from spyre_fx.codegen.division_regions import same_digits
 from spyre_fx.codegen.kernels import Axis, Item, Kernel, KernelLoop, Operand, nested
 from spyre_fx.codegen.layout import word_bytes
 from spyre_fx.codegen.restickify import RESTICKIFY
 from spyre_fx.codegen.staging import Stager
-from spyre_fx.codegen.sticks import SPARSE, Layouts, lane_of
+from spyre_fx.codegen.sticks import SPARSE, lane_of
 from spyre_fx.codegen.terms import NO_LOOPS
 
 Use = tuple[Kernel, int, int]
@@ -34,21 +33,10 @@ Use = tuple[Kernel, int, int]
 class Holder(Stager):
     """Rewrites blocks; ``tiles`` lists the buffers that must get a place in LX, or be given up."""
 
-    def __init__(
-        self,
-        builder: Builder,
-        layouts: Layouts,
-        splits: dict[Kernel, Splits],
-        refused: set[Any],
-        held: Collection[Buffer] = (),
-    ) -> None:
-        """``held``: buffers that lie in LX anyway."""
-        super().__init__(builder, layouts, splits, refused, held)
-        self._writers: dict[Buffer, list[Kernel]] = defaultdict(list)
-        self._readers: dict[Buffer, list[tuple[Kernel, Operand]]] = defaultdict(list)
-
     def run(self, items: list[Item]) -> list[Item]:
         """The tree with copies in LX."""
+        self._writers: dict[Buffer, list[Kernel]] = defaultdict(list)
+        self._readers: dict[Buffer, list[tuple[Kernel, Operand]]] = defaultdict(list)
         for kernel, _ in nested(items):
             self._writers[kernel.output.buffer].append(kernel)
             for operand in kernel.inputs:

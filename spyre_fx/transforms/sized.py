@@ -21,20 +21,19 @@ from spyre_fx.analysis.regions import Dataflow, Value, is_part, is_tensor, produ
 from spyre_fx.analysis.sizes import symbolic
 from spyre_fx.errors import SpyreFxError, collect
 from spyre_fx.errors import tiling as messages
-from spyre_fx.torch_compat import FakeTensorMode, LazyGraphModule, copy_calling_convention, traced_size
+from spyre_fx.torch_compat import FakeTensorMode, LazyGraphModule, traced_size
+from spyre_fx.transforms.assembly import Assembly
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.counts import MAIN
 from spyre_fx.transforms.fakes import type_of
 from spyre_fx.transforms.groups import Level, Seed
 from spyre_fx.transforms.loop_types import Last, Phase, TensorType
 from spyre_fx.transforms.order import Cycle, Part, sort_parts
-from spyre_fx.transforms.replace import loops_before, tile_levels
-from spyre_fx.transforms.scopes import Scope
+from spyre_fx.transforms.replace import tile_levels
 from spyre_fx.transforms.size_check import SizeCheck
 from spyre_fx.transforms.sized_loop import Region, SizedLevel, SizedLoop, SizedSeed
 from spyre_fx.transforms.stages import Order
 from spyre_fx.transforms.stamps import inherited
-from spyre_fx.transforms.tiled_module import TiledGraphModule
 
 
 def has_run_time_sizes(levels: Iterable[Level], flow: Dataflow) -> bool:
@@ -52,7 +51,7 @@ def tile_sized(gm: fx.GraphModule, levels: Sequence[Level], flow: Dataflow, stri
 
     errors: one ``TilingError`` with the problems of all groups.
     """
-    return _Assembly(gm, levels, flow, strict).run()
+    return _Replacement(gm, levels, flow, strict).run()
 
 
 # ---- one loop, at known sizes
@@ -131,14 +130,12 @@ def _type(value: Any) -> TensorType | None:
 # ---- the graph around the loops
 
 
-class _Assembly(Scope):
+class _Replacement(Assembly):
     def __init__(self, gm: fx.GraphModule, levels: Sequence[Level], flow: Dataflow, strict: bool) -> None:
-        super().__init__()
-        self.gm = gm
+        super().__init__(gm)
         self.levels = levels
         self.flow = flow
         self.strict = strict
-        self.copies: dict[fx.Node, fx.Node] = {}
         self.part_of: dict[fx.Node, Part] = {}
         for number, level in enumerate(levels):
             self._claim(number, set(level.ops))
@@ -149,30 +146,17 @@ class _Assembly(Scope):
                     self._need(source)
 
     def run(self) -> fx.GraphModule:
-        problems: list[SpyreFxError] = []
         for part in self._parts():
             if isinstance(part, fx.Node):
-                self._copy(part)
+                self.copy(part)
                 continue
             try:
                 self._call(part, self.levels[int(part)])  # type: ignore[call-overload]
             except SpyreFxError as error:
-                problems.append(error)
-                break
-        if problems:
-            raise collect(problems)
-        self.graph.lint()
-        copy_calling_convention(self.gm.graph, self.graph)
-        for name, module in (*loops_before(self.gm), *self.modules.items()):
-            self.gm.add_module(name, module)
-        tiled = TiledGraphModule(self.gm, self.graph, class_name=type(self.gm).__name__)
-        tiled.meta = dict(self.gm.meta)
-        tiled.train(self.gm.training)
+                raise collect([error]) from None
+        tiled = self.finished()
         tiled.register_forward_pre_hook(SizeCheck())
         return tiled
-
-    def is_free(self, name: str) -> bool:
-        return super().is_free(name) and not hasattr(self.gm, name)
 
     # ---- what belongs to which loop
 
@@ -225,16 +209,7 @@ class _Assembly(Scope):
     # ---- building
 
     def read(self, node: fx.Node) -> fx.Node:
-        """The node here for ``node`` of the untiled graph."""
-        if node not in self.copies:
-            self._copy(node)
-        return self.copies[node]
-
-    def _copy(self, node: fx.Node) -> None:
-        copied = self.graph.node_copy(node, self.read)
-        if isinstance(copied.type, str):  # an annotation that was never evaluated, with which no module can be pickled
-            copied.type = None
-        self.copies[node] = copied
+        return self.copies[node] if node in self.copies else self.copy(node)
 
     def _call(self, part: Part, level: Level) -> None:
         members = [node for node in self.gm.graph.nodes if self.part_of.get(node) == part]
