@@ -19,7 +19,7 @@ from spyre_fx.backend.clusters import Cluster, clusters_of, is_view
 from spyre_fx.backend.kernels import Kernels
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.executor.out_forms import results_of
-from spyre_fx.transforms.loop_types import TensorType
+from spyre_fx.transforms.loop_types import type_of
 
 aten = torch.ops.aten
 
@@ -95,7 +95,7 @@ class _Fuser:
         inputs = list(dict.fromkeys(o for node in unit for o in node.all_input_nodes if o not in inside))
         leaving = _leaving(unit)
         outputs = [node for node in leaving if not is_view(node)]
-        types = tuple(_type_of(node) for node in outputs)
+        types = tuple(type_of(value) for node in outputs for value in results_of(node))
         kernel = self.kernels.kernel(_extract(self.gm, unit, inputs, outputs), types)
         call = self.graph.call_function(kernel, tuple(self.env[node] for node in inputs))
         call.stack_trace = unit[-1].stack_trace
@@ -134,8 +134,3 @@ def _extract(gm: fx.GraphModule, unit: Cluster, inputs: list[fx.Node], outputs: 
             env[node].target = aten.reshape.default  # a tile may have other strides than the body was traced with
     graph.output(tuple(env[node] for node in outputs))
     return fx.GraphModule(gm, graph)
-
-
-def _type_of(node: fx.Node) -> TensorType:
-    (value,) = results_of(node)
-    return TensorType(tuple(value.shape), value.stride(), value.dtype, value.device)

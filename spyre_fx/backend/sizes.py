@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from spyre_fx.backend.boxed import Boxed, boxed
-from spyre_fx.transforms.sized import with_sizes
+from spyre_fx.transforms.known_sizes import with_sizes
 
 log = logging.getLogger("spyre_fx")
 

@@ -31,8 +31,7 @@ from spyre_fx.transforms.emit import (
     is_shrinkable,
     tile_shape,
 )
-from spyre_fx.transforms.fakes import type_of
-from spyre_fx.transforms.loop_types import Assembled, Carried, Last, Leaves, Slice, TensorType
+from spyre_fx.transforms.loop_types import Assembled, Carried, Last, Leaves, Slice, TensorType, type_of
 from spyre_fx.transforms.place import Loop
 from spyre_fx.transforms.resolved import Tiles
 from spyre_fx.transforms.scopes import Arguments, Body, Scope, fake_mode, result_type

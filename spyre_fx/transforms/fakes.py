@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_fx.analysis.fake import fake_like
 from spyre_fx.torch_compat import FakeTensorMode
-from spyre_fx.transforms.loop_types import TensorType
+from spyre_fx.transforms.loop_types import type_of
 
 
 class Fakes:
@@ -56,8 +56,3 @@ def _copied(value: Any, mode: FakeTensorMode) -> Any:
     if isinstance(value, torch.Tensor):
         return fake_like(type_of(value), mode)
     return pytree.tree_map_only(torch.Tensor, lambda tensor: fake_like(type_of(tensor), mode), value)
-
-
-def type_of(tensor: torch.Tensor) -> TensorType:
-    """The type of a dense tensor of known sizes."""
-    return TensorType(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)

@@ -18,13 +18,14 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from spyre_fx.analysis.fake import check_graph, ensure_fake, fake_like
+from spyre_fx.analysis.fake import check_graph, fake_like
 from spyre_fx.analysis.iteration import Kind, tensors
 from spyre_fx.analysis.iteration_space import space_of
 from spyre_fx.analysis.rules.table import resize_for
 from spyre_fx.analysis.sizes import symbolic
 from spyre_fx.errors.lowering import SIZE_EXPRESSION, SIZE_INPUT, SIZE_VALUE, UNBOUNDED_SIZE, UNKNOWN_SIZE
 from spyre_fx.torch_compat import FakeTensorMode, size_at, size_symbol, upper_bound
+from spyre_fx.transforms.known_sizes import with_sizes
 from spyre_fx.transforms.loop_types import TensorType
 
 _SIZE_FREE = frozenset(
@@ -76,10 +77,7 @@ def fix_sizes(gm: fx.GraphModule, largest: Largest | None = None) -> fx.GraphMod
     for node in gm.graph.nodes:
         _check(node)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fixed = ensure_fake(gm, [_example(node.meta.get("val"), bounds, mode) for node in placeholders])
-    _fold_numbers(fixed.graph)
-    fixed.graph.lint()
-    fixed.recompile()
+    fixed = with_sizes(gm, [_example(node.meta.get("val"), bounds, mode) for node in placeholders])
     returned = pytree.tree_leaves(gm.graph.output_node().args[0])
     fixed.meta["launch_sizes"] = LaunchSizes(bounds, inputs, tuple(map(_shape, returned)))
     return fixed
@@ -137,28 +135,6 @@ def _example(value: Any, bounds: Mapping[str, int], mode: FakeTensorMode) -> Any
     shape = [size_at(size, bounds) for size in value.shape]
     stride = [size_at(step, bounds) for step in value.stride()]
     return fake_like(TensorType(tuple(shape), tuple(stride), value.dtype, value.device), mode)
-
-
-def _fold_numbers(graph: fx.Graph) -> None:
-    """Write sizes where the nodes that computed them were read, and drop these nodes."""
-    for node in graph.nodes:
-        if _number(node) is None and node.op != "placeholder":
-            node.args = fx.node.map_arg(node.args, _folded)
-            node.kwargs = fx.node.map_arg(node.kwargs, _folded)
-    for node in reversed(list(graph.nodes)):
-        about_sizes = _number(node) is not None or (node.meta["val"] is None and not node.all_input_nodes)
-        if node.op == "call_function" and not node.users and about_sizes:
-            graph.erase_node(node)
-
-
-def _folded(node: fx.Node) -> Any:
-    number = _number(node)
-    return node if number is None else number
-
-
-def _number(node: fx.Node) -> int | float | bool | None:
-    value = node.meta.get("val")
-    return value if node.op == "call_function" and isinstance(value, (int, float, bool)) else None
 
 
 def _shape(leaf: Any) -> tuple[Any, ...] | None:

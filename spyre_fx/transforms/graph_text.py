@@ -19,7 +19,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 from spyre_fx.errors import loop as messages
 from spyre_fx.torch_compat import FakeTensorMode
-from spyre_fx.transforms.loop_types import TensorType
+from spyre_fx.transforms.loop_types import TensorType, type_of
 
 Data = Any
 """None, bool, int, float, str, and lists and dicts of them."""
@@ -177,7 +177,7 @@ def _(value: torch.Tensor) -> Data:
     sizes = (*value.shape, *value.stride()) if value.layout is torch.strided else (value,)
     if not all(isinstance(size, int) for size in sizes):
         raise TypeError("a tensor of symbolic shape")
-    return {"tensor": encode_type(TensorType(tuple(value.shape), value.stride(), value.dtype, value.device))}
+    return {"tensor": encode_type(type_of(value))}
 
 
 @encode.register(OpOverload)

@@ -9,7 +9,7 @@ from torch import fx
 
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.loops import carried_arguments, loop_of
-from spyre_fx.analysis.regions import readers
+from spyre_fx.analysis.regions import is_part, readers
 from spyre_fx.analysis.traffic import product_bound, traffic, working_sets
 from spyre_fx.tables import Table
 from spyre_fx.target import MIB, Target
@@ -98,12 +98,12 @@ def _crossing_bytes(tiled: fx.GraphModule, calls: Collection[fx.Node]) -> int:
 
 
 def _parts(call: fx.Node) -> list[fx.Node]:
-    return [user for user in call.users if user.op == "call_function" and _is_of(user, (call,))]
+    return [user for user in call.users if is_part(user)]
 
 
 def _is_of(node: fx.Node, calls: Collection[fx.Node]) -> bool:
     """Whether a node is one of the loops, or one result of one."""
-    return node in calls or (getattr(node.target, "__name__", "") == "getitem" and node.args[0] in calls)
+    return node in calls or (is_part(node) and node.args[0] in calls)
 
 
 def _bound(ops: Collection[str], untiled: fx.GraphModule | None, capacity: int) -> int:

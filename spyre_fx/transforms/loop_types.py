@@ -67,3 +67,8 @@ class TensorType:
     stride: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+
+
+def type_of(tensor: torch.Tensor) -> TensorType:
+    """The type of a dense tensor of known sizes."""
+    return TensorType(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)

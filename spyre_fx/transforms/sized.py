@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view, ordering
-from spyre_fx.analysis.fake import ensure_fake, fake_like
+from spyre_fx.analysis.fake import fake_like
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.regions import Dataflow, Value, is_part, is_tensor, producer
 from spyre_fx.analysis.sizes import symbolic
@@ -25,9 +25,9 @@ from spyre_fx.torch_compat import FakeTensorMode, LazyGraphModule, traced_size
 from spyre_fx.transforms.assembly import Assembly
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.counts import MAIN
-from spyre_fx.transforms.fakes import type_of
 from spyre_fx.transforms.groups import Level, Seed
-from spyre_fx.transforms.loop_types import Last, Phase, TensorType
+from spyre_fx.transforms.known_sizes import with_sizes
+from spyre_fx.transforms.loop_types import Last, Phase, TensorType, type_of
 from spyre_fx.transforms.order import Cycle, Part, sort_parts
 from spyre_fx.transforms.replace import tile_levels
 from spyre_fx.transforms.size_check import SizeCheck
@@ -80,21 +80,6 @@ def loop_at(region: Region, args: Sequence[Any], label: str) -> CountedLoop:
         result_types=[kind for kind in results if kind is not None],
         label=label,
     )
-
-
-def with_sizes(gm: fx.GraphModule, args: Sequence[Any], *, compiled: bool = True) -> fx.GraphModule:
-    """A copy of ``gm`` for inputs of the sizes of ``args``: numbers that followed from sizes are constants."""
-    sized = ensure_fake(gm, args, compiled=compiled)
-    for node in sized.graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, (int, float, bool)) and node.op != "output":
-            node.replace_all_uses_with(value)
-    for node in reversed(sized.graph.nodes):
-        about_sizes = not node.all_input_nodes or isinstance(node.meta.get("val"), (int, float, bool))
-        if node.op == "call_function" and not node.users and about_sizes:
-            sized.graph.erase_node(node)
-    sized.recompile()
-    return sized
 
 
 def _items_at(level: SizedLevel, nodes: dict[str, fx.Node]) -> list[fx.Node | Level]:
