@@ -200,7 +200,7 @@ def _with_rewritten(
         return any(value in flow.reads(op) for op in ops_for(level.ops))
 
     def seed(old: Seed) -> Seed:
-        if heirs.get(old) and not is_read(old.value):
+        if old.value not in values and heirs.get(old) and not is_read(old.value):
             old = next((heir for heir in heirs[old] if heir.value in values or is_read(heir.value)), old)
         users = None if old.users is None else frozenset(ops_for(old.users))
         return replace(old, value=values.get(old.value, old.value), users=users, operand=None)

@@ -35,3 +35,25 @@ def test_a_dim_of_an_op_that_an_earlier_group_rewrote(fn):
     tiled = tile(gm, [(ops, 2, {"x_1": 0}), (["relu"], 2, {source: 1})])
     assert first in ops and sum(isinstance(module, CountedLoop) for module in tiled.modules()) >= 2
     torch.testing.assert_close(tiled(x), gm(x))
+
+
+@pytest.mark.parametrize("name", ["mm", "_log_softmax", "detach", "nll_loss_backward"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_value_of_a_loss_and_its_gradient_names_the_axis(name, dim):
+    def fn(x, w, target):
+        loss = F.cross_entropy(x @ w.T, target)
+        return loss, *torch.autograd.grad(loss, (x, w))
+
+    torch.manual_seed(0)
+    x, w, target = (
+        torch.randn(9, 6, requires_grad=True),
+        torch.randn(11, 6, requires_grad=True),
+        torch.randint(11, (9,)),
+    )
+    gm = make_fx(fn)(x, w, target)
+    ops = [node.name for node in gm.graph.nodes if node.op == "call_function" and node.users]
+    assert name in ops
+    tiled = tile(gm, [(ops, 3, {name: dim})])
+    assert any(isinstance(module, CountedLoop) for module in tiled.modules())
+    for found, expected in zip(tiled(x, w, target), gm(x, w, target), strict=True):
+        torch.testing.assert_close(found, expected)
