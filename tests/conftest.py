@@ -9,6 +9,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import torch
 
 TESTS = Path(__file__).parent
 
@@ -20,6 +21,17 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Data that a test module makes when it is imported is the same in every run."""
+    if isinstance(collector, pytest.Module):
+        torch.manual_seed(0)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Data that a test draws is the same in every run, whatever ran before."""
+    torch.manual_seed(0)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -12,6 +12,5 @@ import torch
 def fresh_dynamo() -> Iterator[None]:
     """Nothing that one test compiled is found again by the next."""
     torch._dynamo.reset()
-    torch.manual_seed(0)
     yield
     torch._dynamo.reset()
