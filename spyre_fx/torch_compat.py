@@ -226,16 +226,15 @@ def _silence(record: logging.LogRecord) -> bool:
     return False
 
 
-def calling_convention(graph: fx.Graph) -> tuple[str | None, str | None]:
-    """``treespec_dumps`` of the ``((args), {kwargs})`` that ``graph`` takes and of what it returns; None where it takes
-    one positional argument per placeholder, or returns what its output node says.
+def calling_convention(graph: fx.Graph) -> tuple[pytree.TreeSpec | None, pytree.TreeSpec | None]:
+    """Structures of the ``((args), {kwargs})`` that ``graph`` takes and of what it returns; None where it takes one
+    positional argument per placeholder, or returns what its output node says.
     """
     codegen = graph._codegen
     if not isinstance(codegen, _PyTreeCodeGen):
         return None, None
     info = codegen.pytree_info
-    in_spec = pytree.treespec_dumps(info.in_spec)
-    return in_spec, None if info.out_spec is None else pytree.treespec_dumps(info.out_spec)
+    return info.in_spec, info.out_spec
 
 
 def generated_line(gm: fx.GraphModule, line: int) -> fx.Node | None:

@@ -45,8 +45,8 @@ def write_bundle(lowered: Lowered, programs: Sequence[Program], source: str, fol
     """Write all files into ``folder``, which is made if it is not there; files of a bundle saved there before go.
 
     Raises:
-        SpecError: for a host step that no file can hold, before anything is written, or a folder that cannot be
-            written.
+        SpecError: for a host step or a structure that no file can hold, before anything is written, or a folder that
+            cannot be written.
     """
     folders = ["" if len(programs) == 1 else f"program_{index}" for index in range(len(programs))]
     constant_files = [f"constants/{index}.bin" for index in range(len(lowered.constants))]

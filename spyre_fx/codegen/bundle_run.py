@@ -42,7 +42,7 @@ def run_lowered(
     leaves = [run.value(leaf.name) if isinstance(leaf, Value) else leaf for leaf in lowered.outputs]
     if lowered.out_spec is None:
         return leaves[0] if len(leaves) == 1 else tuple(leaves)
-    return pytree.tree_unflatten(leaves, pytree.treespec_loads(lowered.out_spec))
+    return pytree.tree_unflatten(leaves, lowered.out_spec)
 
 
 @dataclass
@@ -134,8 +134,8 @@ def _flat_inputs(lowered: Lowered, args: tuple[Any, ...], kwargs: Mapping[str, A
         wanted = f"{len(lowered.inputs)} positional arguments"
     else:
         leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
-        wanted_spec = pytree.treespec_loads(lowered.in_spec)
-        fits, wanted = spec == wanted_spec, f"the structure of a call with {_example(wanted_spec, lowered.inputs)}"
+        fits = spec == lowered.in_spec
+        wanted = f"the structure of a call with {_example(lowered.in_spec, lowered.inputs)}"
     if not fits:
         raise BAD_INPUT(found=f"{len(args)} arguments and {sorted(kwargs)} by name", expected=wanted)
     open_dims = {(name, dim) for size in lowered.sizes for name, dim, _, _ in size.places}
@@ -220,5 +220,5 @@ def zero_inputs(lowered: Lowered) -> tuple[tuple[Any, ...], dict[str, Any]]:
     leaves = [torch.zeros(kind[0], dtype=kind[1]) for kind in lowered.input_types if kind is not None]
     if lowered.in_spec is None:
         return tuple(leaves), {}
-    args, kwargs = pytree.tree_unflatten(leaves, pytree.treespec_loads(lowered.in_spec))
+    args, kwargs = pytree.tree_unflatten(leaves, lowered.in_spec)
     return args, kwargs

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from torch.utils import _pytree as pytree
 
 from spyre_fx.codegen.layout import Layout
 from spyre_fx.codegen.specs import Spec
@@ -116,10 +117,10 @@ class Lowered:
     arguments: tuple[Argument, ...]
     constants: tuple[Constant, ...]
     steps: tuple[Step, ...]
-    in_spec: str | None = None
-    """``treespec_dumps`` of the ``((args), {kwargs})`` that the graph takes; None: one positional tensor per input."""
-    out_spec: str | None = None
-    """``treespec_dumps`` of the graph's output."""
+    in_spec: pytree.TreeSpec | None = None
+    """Structure of the ``((args), {kwargs})`` that the graph takes; None: one positional tensor per input."""
+    out_spec: pytree.TreeSpec | None = None
+    """Structure of the graph's output."""
     input_types: tuple[tuple[tuple[int, ...], torch.dtype] | None, ...] = ()
     """Shape and dtype that each input must have; None for an input that is not a tensor."""
     sizes: tuple[LaunchSize, ...] = ()

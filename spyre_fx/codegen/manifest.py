@@ -16,6 +16,7 @@ from spyre_fx.codegen.layout import Layout
 from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, LaunchSize, Lowered, Step, Value
 from spyre_fx.codegen.plain import NotPlain, decode, encode, torch_constant
 from spyre_fx.codegen.specs import Spec
+from spyre_fx.codegen.structures import read_structure, structure_text
 from spyre_fx.errors.spec import NOT_SAVABLE
 from spyre_fx.target import Target
 
@@ -34,7 +35,7 @@ def manifest_of(lowered: Lowered, folders: Sequence[str], constant_files: Sequen
         constant_files: of each constant.
 
     Raises:
-        SpecError: for a host step that no file can hold.
+        SpecError: for a host step or a structure that no file can hold.
     """
     remaining = iter(folders)
     return {
@@ -45,8 +46,8 @@ def manifest_of(lowered: Lowered, folders: Sequence[str], constant_files: Sequen
         "inputs": list(lowered.inputs),
         "input_types": [_encode_input(kind) for kind in lowered.input_types],
         "outputs": [encode(leaf, _encode_value) for leaf in lowered.outputs],
-        "in_spec": lowered.in_spec,
-        "out_spec": lowered.out_spec,
+        "in_spec": structure_text(lowered.in_spec, "arguments"),
+        "out_spec": structure_text(lowered.out_spec, "results"),
         "arguments": [_encode_argument(argument) for argument in lowered.arguments],
         "constants": [
             _encode_constant(constant, file) for constant, file in zip(lowered.constants, constant_files, strict=True)
@@ -70,8 +71,8 @@ def lowered_of(data: Json, kernels: Mapping[str, tuple[Spec, ...]], constants: S
             Constant(entry["name"], value) for entry, value in zip(data["constants"], constants, strict=True)
         ),
         steps=tuple(_decode_step(step, kernels) for step in data["steps"]),
-        in_spec=data["in_spec"],
-        out_spec=data["out_spec"],
+        in_spec=read_structure(data["in_spec"], "in_spec"),
+        out_spec=read_structure(data["out_spec"], "out_spec"),
         input_types=tuple(_decode_input(kind) for kind in data["input_types"]),
         sizes=tuple(_decode_size(size) for size in data["sizes"]),
         notes=decode(data["notes"]),

@@ -60,7 +60,7 @@ class Top:
         (output,) = self.gm.graph.find_nodes(op="output")
         leaves, structure = pytree.tree_flatten(_plain(output.args[0]))
         if self.out_spec is None:
-            self.out_spec = pytree.treespec_dumps(structure)
+            self.out_spec = structure
         self.leaves = [self._output(leaf, position) for position, leaf in enumerate(leaves)]
         return self.leaves
 

@@ -10,9 +10,6 @@ from torch.utils import _pytree as pytree
 from spyre_fx.codegen.layout import Layout
 from spyre_fx.codegen.lowered import Argument, Lowered
 
-_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, NotImplementedError, RuntimeError)
-"""What reading the structure of a tree from a text of the wrong form may raise."""
-
 
 def misfits(lowered: Lowered) -> Iterator[str]:
     """Each thing that does not fit, with its name."""
@@ -36,16 +33,9 @@ def misfits(lowered: Lowered) -> Iterator[str]:
             yield f"argument {argument.name!r} of {found} for {list(wanted[0])} {wanted[1]}"
 
 
-def _structure(name: str, text: str | None, leaves: int) -> Iterator[str]:
-    if text is None:
-        return
-    try:
-        found = pytree.treespec_loads(text).num_leaves
-    except _UNREADABLE as error:
-        yield f"{name}: {type(error).__name__}: {error}"
-        return
-    if found != leaves:
-        yield f"{name} of {found} leaves for {leaves} values"
+def _structure(name: str, structure: pytree.TreeSpec | None, leaves: int) -> Iterator[str]:
+    if structure is not None and structure.num_leaves != leaves:
+        yield f"{name} of {structure.num_leaves} leaves for {leaves} values"
 
 
 def _argument(argument: Argument) -> str | None:

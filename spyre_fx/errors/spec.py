@@ -107,6 +107,12 @@ NOT_SAVABLE = Template(
     "an op of torch.ops, or a loop of such ops, with plain arguments",
     "run this bundle in memory, or tile the graph so that the device runs the op",
 )
+STRUCTURE_NOT_SAVABLE = Template(
+    SpecError,
+    "{what} of the structure {structure}, which no file can hold",
+    "tuples, lists, dicts with plain keys, and classes that torch.utils._pytree knows under a serialized_type_name",
+    "run this bundle in memory, register the class under such a name, or take and return its parts instead",
+)
 BAD_INPUT = Template(SpecError, "{found}", "{expected}", "call the bundle as the graph that it was lowered from")
 BAD_SIZE = Template(
     SpecError,

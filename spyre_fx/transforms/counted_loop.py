@@ -20,7 +20,7 @@ from spyre_fx.torch_compat import FakeTensorMode, in_transform, is_traced
 from spyre_fx.transforms.executor.plan import plan_loop
 from spyre_fx.transforms.executor.plan_types import LoopPlan
 from spyre_fx.transforms.executor.run import execute
-from spyre_fx.transforms.gradients.bodies import Request, in_clean_thread
+from spyre_fx.transforms.gradients.bodies import Request, constant_results, in_clean_thread
 from spyre_fx.transforms.loop_autograd import LoopFunction
 from spyre_fx.transforms.loop_structure import LoopStructure
 from spyre_fx.transforms.loop_text import loop_from_data, loop_to_data, loop_to_key
@@ -93,6 +93,13 @@ class CountedLoop(ShowsItself, LoopStructure):
         if request not in known:
             known[request] = in_clean_thread(lambda: gradient_loop(self, request))
         return known[request]
+
+    def constant_results(self, active: Sequence[int]) -> list[int]:
+        """The results that take no part in a gradient, when the arguments ``active`` require one."""
+        known: dict[tuple[int, ...], list[int]] = self.__dict__.setdefault("_constant_results", {})
+        if (key := tuple(active)) not in known:
+            known[key] = constant_results(self, active)
+        return known[key]
 
     def _as_one_op(self, args: Sequence[Any]) -> Any:
         tensors = [arg for arg, kind in zip(args, self.argument_types, strict=True) if kind is not None]

@@ -33,6 +33,8 @@ class LoopFunction(torch.autograd.Function):
         ctx.others = [None if isinstance(arg, Tensor) else arg for arg in args]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*(arg for arg in args if isinstance(arg, Tensor)))
+        active = [i for i, arg in enumerate(args) if isinstance(arg, Tensor) and arg.requires_grad]
+        ctx.mark_non_differentiable(*(output[i] for i in ctx.loop.constant_results(active)))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -52,6 +52,10 @@ def _(tensors: Sequence[Tensor], ints: Sequence[int], key: str) -> list[Tensor]:
 def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     tensors, ctx.ints, ctx.key = inputs
     ctx.save_for_backward(*tensors)
+    loop = loop_of(ctx.key)
+    args = join_arguments(loop, tensors, ctx.ints)
+    active = [i for i, arg in enumerate(args) if isinstance(arg, Tensor) and arg.requires_grad]
+    ctx.mark_non_differentiable(*(output[i] for i in loop.constant_results(active)))
 
 
 def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[list[Tensor | None], list[Any] | None, None]:

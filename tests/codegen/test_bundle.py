@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -159,7 +160,7 @@ def test_other_arguments_are_refused(args, kwargs, words):
 
 def test_structures_of_arguments_are_checked():
     case = TwoPrograms()
-    in_spec = pytree.treespec_dumps(pytree.tree_flatten((({"x": 0},), {}))[1])
+    in_spec = pytree.tree_structure((({"x": 0},), {}))
     bundle = bundle_of(replace(case.lowered, in_spec=in_spec))
     assert torch.equal(bundle.run({"x": case.x})["z"], case.bundle.run(case.x)["z"])
     with pytest.raises(SpecError, match=r"1 arguments.*the structure"):
@@ -189,3 +190,40 @@ def test_expanded_results_share_memory_as_they_do_in_eager():
     result = spyre_fx.lower(gm).run(torch.arange(8.0).reshape(1, 8))
     assert result.stride() == (0, 1)
     assert torch.equal(result, (torch.arange(8.0) + 1).expand(4, 8))
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("fn", "words"),
+    [
+        (lambda x: Pair((x + 1) * 2, x.exp()), r"results of the structure Pair\(first=\*, second=\*\)"),
+        (lambda x: (x + 1).max(1), r"torch\.return_types\.max\( values=\*, indices=\*\)"),
+        (lambda x: {(1, 2): x + 1}, r"\{\(1, 2\): \*\}"),
+    ],
+)
+def test_structures_that_no_file_can_hold_run_in_memory(fn, words, tmp_path):
+    x = torch.randn(8, 64).half()
+    gm = spyre_fx.capture(fn, x)
+    first = gm.graph.find_nodes(op="placeholder")[0].next
+    tiled = spyre_fx.tile(gm, [([first], 2)])
+    assert tiled.graph.find_nodes(op="call_module")
+    bundle = spyre_fx.lower(tiled)
+    found, wanted = bundle.run(x), fn(x)
+    assert type(found) is type(wanted)
+    torch.testing.assert_close(pytree.tree_leaves(found), pytree.tree_leaves(wanted))
+    with pytest.raises(SpecError, match=words):
+        bundle.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_arguments_of_a_class_that_no_file_can_hold():
+    pair = Pair(torch.randn(8, 64).half(), torch.randn(8, 64).half())
+    gm = spyre_fx.capture(lambda pair: pair.first + pair.second, pair)
+    bundle = spyre_fx.lower(spyre_fx.tile(gm, [(["add"], 2)]))
+    assert torch.equal(bundle.run(pair), pair.first + pair.second)
+    with pytest.raises(SpecError, match=r"arguments of the structure \(\(Pair\(first=\*, second=\*\),\), \{\}\)"):
+        bundle.save("unused")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
+import spyre_fx
 from spyre_fx.errors import TilingError
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.gradients.additive import sums_only
@@ -45,6 +46,30 @@ def test_only_some_arguments_need_a_gradient() -> None:
     (got,) = torch.autograd.grad(loop(x, w, n).sum(), w)
     (want,) = torch.autograd.grad((x @ w).gather(1, n[:, None]).sum(), w)
     torch.testing.assert_close(got, want)
+
+
+def test_what_eager_would_not_connect_requires_no_gradient() -> None:
+    """A running sum of detached rows, beside one of rows; an argument alone decides for what is made from it alone."""
+
+    def fn(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        h = x @ w
+        return h.relu(), h.detach() * 2, (h > 0).to(h.dtype), h.detach().sum(0), h.sum(0), w.exp()
+
+    x, w = torch.randn(6, 4, **F64), torch.randn(4, 3, **F64)
+    gm = spyre_fx.capture(fn, x, w)
+    ops = [node for node in gm.graph.nodes if node.op == "call_function" and node.name != "exp"]
+    for form in (2, 4, [(2, [0]), (3, [1])]):
+        tiled = spyre_fx.tile(gm, [(ops, form)])
+        assert tiled.graph.find_nodes(op="call_module")
+        for args in ((x, w), (x.detach(), w), (x, w.detach())):
+            found, wanted = tiled(*args), fn(*args)
+            assert [value.requires_grad for value in found] == [value.requires_grad for value in wanted]
+            torch.testing.assert_close(found, wanted)
+        for way in ("eager", "aot_eager"):
+            compiled = torch.compile(tiled, backend=way)(x, w)
+            assert [value.requires_grad for value in compiled] == [True, False, False, False, True, True]
+        found, wanted = (sum(values[i].square().sum() for i in (0, 4)) for values in (tiled(x, w), fn(x, w)))
+        torch.testing.assert_close(torch.autograd.grad(found, (x, w)), torch.autograd.grad(wanted, (x, w)))
 
 
 def test_results_that_have_no_gradient() -> None:

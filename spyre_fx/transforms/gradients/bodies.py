@@ -8,8 +8,9 @@ def body(x, w):               def vjp(x, w, g):
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from spyre_fx.errors import loop as messages
 from spyre_fx.torch_compat import FakeTensorMode
 from spyre_fx.transforms.executor.slices import compact_tile
 from spyre_fx.transforms.loop_structure import LoopStructure
-from spyre_fx.transforms.loop_types import Assembled, Leaves, Phase, Slice, TensorType
+from spyre_fx.transforms.loop_types import Assembled, Carried, Leaves, Phase, Slice, TensorType
 
 aten = torch.ops.aten
 T = TypeVar("T")
@@ -80,6 +81,28 @@ def vjp_body(
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise messages.NO_GRADIENT(label=loop.title, reason=reason) from None
     return _cleaned(gm)
+
+
+def constant_results(loop: LoopStructure, active: Sequence[int]) -> list[int]:
+    """The results that eager would not connect with a gradient, when the arguments ``active`` require one: what comes
+    through ``detach``, a comparison, or a result of an op that has no derivative.
+    """
+    carried = {result.argument: i for i, result in enumerate(loop.results) if isinstance(result, Carried)}
+    requiring = frozenset(active)
+    while True:
+        live = in_clean_thread(functools.partial(_requiring, loop, loop.phases[0], requiring))
+        before, requiring = requiring, requiring | {argument for argument, i in carried.items() if i in live}
+        if requiring == before:
+            return [i for i in range(len(loop.results)) if i not in live]
+
+
+def _requiring(loop: LoopStructure, phase: Phase, arguments: Collection[int]) -> set[int]:
+    """The results of one trip that require a gradient when ``arguments`` do."""
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
+        tiles = [_example(k, cut, phase) for k, cut in zip(loop.argument_types, loop.arguments, strict=True)]
+        for position in arguments:
+            tiles[position].requires_grad_()
+        return {i for i, result in enumerate(loop.body(phase)(*tiles)) if result.requires_grad}
 
 
 def sum_types(loop: LoopStructure, request: Request) -> list[TensorType]:
