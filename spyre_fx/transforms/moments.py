@@ -4,6 +4,8 @@
 
 Here ``m2`` is the sum of the squares of the distances from the mean. After Chan, Golub and LeVeque, "Updating formulae
 and a pairwise algorithm for computing sample variances" (1979). Layer norm needs a second pass for its result.
+
+Variances of float32 are computed in float64, as in ``aten/src/ATen/native/cpu/ReduceOpsKernel.cpp``; norms are not.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ def _variance(emit: Emitter, call: OpCall) -> tuple[fx.Node, fx.Node]:
     x, dims, keepdim = reduced(call)
     correction = call.argument("correction", call.argument("unbiased", True))
     correction = 1 if correction is None else int(correction) if isinstance(correction, bool) else correction
+    if emit.dtypes[0] == torch.float32:
+        emit.wide = torch.float64
     mean, squares = moments(emit, x, dims)
     variance = emit(aten.div.Tensor, squares, max(element_count(x, dims) - correction, 0))
     if keepdim or not dims:

@@ -90,16 +90,13 @@ class Emitter:
         self.ops: list[fx.Node] = []
         self.dtypes = [tensor.dtype for tensor in tensors(op.meta["val"])]
         self.selections: list[fx.Node] = []
+        self.wide = wide_dtype(self.dtypes[0])
+        """The dtype to compute in."""
         self._states: list[State] = []
         self._name = ""
         first = tensors(op.meta["val"])[0]
         assert isinstance(first, FakeTensor)
         self._mode = first.fake_mode
-
-    @property
-    def wide(self) -> torch.dtype:
-        """The dtype to compute in."""
-        return wide_dtype(self.dtypes[0])
 
     def __call__(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         values = fx.node.map_arg((args, kwargs), lambda node: node.meta["val"])

@@ -169,7 +169,7 @@ def same_bits(one: Any, other: Any) -> bool:
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     return torch.where(tensor.isnan(), 7.0, tensor) if tensor.is_floating_point() else tensor
 
 
@@ -190,7 +190,7 @@ def breach(result: Any, eager: Any, exact: Any) -> str | None:
         if one.numel() and one.stride() != want.stride():
             return f"strides {one.stride()} instead of {want.stride()}"
         if one.is_complex():
-            one, want = torch.view_as_real(one), torch.view_as_real(want)
+            one, want = (torch.view_as_real(x.resolve_conj()) for x in (one, want))
         if not one.is_floating_point():
             return f"{int((one != want).sum())} of {one.numel()} values of {one.dtype} differ"
         finite = want.isfinite()

@@ -1,6 +1,16 @@
 """ATen ops as device ops: one rule per op, a file per op family. An op without a rule is run by the host."""
 
-from spyre_fx.codegen.decompose import creation, matmul, normalisation, pointwise, reductions, views
+from spyre_fx.codegen.decompose import creation, matmul, normalisation, pointwise, reductions, spread, views
 from spyre_fx.codegen.decompose.table import device_rule, lowered_ops
 
-__all__ = ["creation", "device_rule", "lowered_ops", "matmul", "normalisation", "pointwise", "reductions", "views"]
+__all__ = [
+    "creation",
+    "device_rule",
+    "lowered_ops",
+    "matmul",
+    "normalisation",
+    "pointwise",
+    "reductions",
+    "spread",
+    "views",
+]

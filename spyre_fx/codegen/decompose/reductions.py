@@ -108,40 +108,6 @@ def moments(b: Builder, x: Tensor, dims: Sequence[int], correction: Number = 0) 
     return mean, distance, reduce(b, "mean", squares, dims, True, **scaling(x, dims, correction))
 
 
-@lowers(aten.var.correction)
-def var(b: Builder, x: Tensor, dims: Any = None, correction: Number | None = None, keepdim: bool = False) -> Any:
-    return _spread(b, x, dims, correction, keepdim, root=False)
-
-
-@lowers(aten.std.correction)
-def std(b: Builder, x: Tensor, dims: Any = None, correction: Number | None = None, keepdim: bool = False) -> Any:
-    return _spread(b, x, dims, correction, keepdim, root=True)
-
-
-def _spread(b: Builder, x: Tensor, dims: Any, correction: Number | None, keepdim: bool, root: bool) -> Any:
-    axes = dims_of(x, dims)
-    if x.dtype not in FLOATS or math.prod(x.shape[dim] for dim in axes) == 1:
-        return None
-
-    def compute(x: Tensor) -> Tensor:
-        found = moments(b, x, axes, 1 if correction is None else correction)[2]
-        found = b.pointwise("sqrt", [found], fp32) if root else found
-        return found if keepdim else found.squeeze(axes)
-
-    return in_fp32(b, [x], x.dtype, compute)
-
-
-@lowers(aten.var_mean.correction)
-def var_mean(b: Builder, x: Tensor, dims: Any = None, correction: Number | None = None, keepdim: bool = False) -> Any:
-    axes = dims_of(x, dims)
-    wide = cast(b, x, fp32) if x.dtype in FLOATS else None
-    if wide is None or math.prod(x.shape[dim] for dim in axes) == 1:
-        return None
-    mean, _, variance = moments(b, wide, axes, 1 if correction is None else correction)
-    kept = [cast(b, value if keepdim else value.squeeze(axes), x.dtype) for value in (variance, mean)]
-    return tuple(kept)
-
-
 @lowers(aten.logsumexp.default)
 def logsumexp(b: Builder, x: Tensor, dims: Any, keepdim: bool = False) -> Any:
     axes = dims_of(x, dims)
