@@ -13,6 +13,8 @@ from torch.utils import _pytree as pytree
 
 from spyre_fx.codegen.builder import FLOATS, Builder, HostOnly
 from spyre_fx.codegen.decompose import device_rule
+from spyre_fx.codegen.decompose.casts import has_cast
+from spyre_fx.codegen.decompose.without_rule import why_without_rule
 from spyre_fx.codegen.layout import has_format
 from spyre_fx.codegen.walk import mutates
 from spyre_fx.errors import SpyreFxError
@@ -54,15 +56,16 @@ def _in_loop(loop: LoopStructure, place: str) -> Iterator[tuple[str, str]]:
 
 def _lacking(node: fx.Node) -> str | None:
     """What the device lacks ``node`` for, or None if it has the op."""
-    values = [argument.meta.get("val") for argument in node.all_input_nodes]
-    tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-    foreign = sorted({str(leaf.dtype) for leaf in tensors if leaf.dtype not in _DEVICE_TYPES})
+    tensors = [leaf for argument in node.all_input_nodes for leaf in _tensors(argument)]
+    types = sorted({leaf.dtype for leaf in (*tensors, *_tensors(node))} - set(_DEVICE_TYPES), key=str)
+    foreign = [f"{dtype}, which it {_treatment(dtype)}" for dtype in types]
     op = str(node.target)
     if mutates(node):
         return f"{op} writes into its operand"
     rule = device_rule(node.target)
     if rule is None:
-        return f"the device lacks {op}"
+        why = why_without_rule(node.target)
+        return f"the device lacks {op}" + (f": {why}" if why else "")
     if not foreign and any(leaf.numel() == 0 for leaf in tensors):
         return "it reads an empty tensor"
     builder = Builder()
@@ -73,10 +76,21 @@ def _lacking(node: fx.Node) -> str | None:
             any(isinstance(leaf, HostOnly) for leaf in pytree.tree_leaves(given))
             or rule(builder, *given[0], **given[1]) is None
         ):
-            return f"the device lacks {op} " + (f"for {', '.join(foreign)}" if foreign else "in this form")
+            return f"the device lacks {op} " + (f"for {' and for '.join(foreign)}" if foreign else "in this form")
     except SpyreFxError as error:
         return str(error).splitlines()[0]
     return None
+
+
+def _tensors(node: fx.Node) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
+
+
+def _treatment(dtype: torch.dtype) -> str:
+    """What the device does with a type that it does not compute with."""
+    if not has_format(dtype):
+        return "has no format for"
+    return "moves and casts only" if has_cast(dtype) else "moves only"
 
 
 def _stand_in(builder: Builder, node: fx.Node) -> Any:

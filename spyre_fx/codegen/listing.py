@@ -9,6 +9,9 @@ from spyre_fx.codegen.specs import LoopSpec, OpSpec, Spec, TensorArg, Unimplemen
 
 _INDENT = "  "
 
+_MOST = 4
+"""No more ops of a loop than these are listed; ``report`` lists all."""
+
 
 def list_lowered(lowered: Lowered) -> Iterator[str]:
     """The lines of the listing of all steps."""
@@ -20,12 +23,22 @@ def list_lowered(lowered: Lowered) -> Iterator[str]:
             case HostStep():
                 results = ", ".join(name for name in step.results if name is not None)
                 yield f"on the host: {host_name(step)} -> {results}"
+                yield from _reasons(step)
 
 
 def host_name(step: HostStep) -> str:
     """How a host step's op is called in listings and in the wrapper source."""
     label = getattr(step.target, "label", None) or step.target
     return str(label) if isinstance(label, str) or hasattr(label, "_schema") else type(label).__name__
+
+
+def _reasons(step: HostStep) -> Iterator[str]:
+    """Why the host runs a step: one line for each op in it that the device lacks."""
+    shown = step.reasons if len(step.reasons) <= _MOST else step.reasons[: _MOST - 1]
+    for name, why in shown:
+        yield f"{_INDENT}{name}: {why}"
+    if len(shown) < len(step.reasons):
+        yield f"{_INDENT}and {len(step.reasons) - len(shown)} more, which report() lists"
 
 
 def _specs(specs: Sequence[Spec], depth: int) -> Iterator[str]:

@@ -20,6 +20,11 @@ _CASTS = {
 _THROUGH_FP32 = frozenset({(torch.int32, torch.float16), (torch.float16, torch.int32)})
 
 
+def has_cast(dtype: torch.dtype) -> bool:
+    """Whether the device casts tensors of ``dtype`` at all."""
+    return any(dtype in pair for pair in _CASTS)
+
+
 def cast(b: Builder, x: Tensor, dtype: torch.dtype) -> Tensor | None:
     """x in another dtype, or None where the device has no such cast."""
     if x.dtype == dtype:
