@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,7 +76,7 @@ class Emitter:
             iteration_space={symbols[a]: (sympy.Integer(axes[a].extent), splits[a]) for a in order},
             args=args,
             op_info=dict(kernel.info),
-            tiled_symbols=tuple(_tiled(loop, axes, symbols) for loop in path),
+            tiled_symbols=tuple(_tiled(loop, axes, kernel.operands, symbols) for loop in path),
             origin=kernel.origin,
         )
 
@@ -125,10 +125,21 @@ def _single(axes: list[Axis], taken: set[int | None], operand: Operand, part: Pa
     return len(axes) - 1
 
 
-def _tiled(loop: Loop, axes: Sequence[Axis], symbols: Mapping[int, sympy.Symbol]) -> Any:
+def _tiled(loop: Loop, axes: Sequence[Axis], operands: Sequence[Operand], symbols: Mapping[int, sympy.Symbol]) -> Any:
     """The symbol that a loop cuts, a tuple of several, or None."""
-    found = [symbols[axis] for axis, entry in enumerate(axes) if loop in entry.levels]
+    cut = {axis for axis, entry in enumerate(axes) if loop in entry.levels}
+    cut |= {axis for operand in operands for axis in _moved(operand, loop)}
+    found = [symbols[axis] for axis in sorted(cut)]
     return tuple(found) if len(found) > 1 else (found[0] if found else None)
+
+
+def _moved(operand: Operand, loop: Loop) -> Iterator[int]:
+    """The outermost axis of range over 1 along each buffer dim that the loop moves in. It may be cut in no other
+    operand: a group of channels, for one, is an axis of range 1 where a vector holds all channels in one dim.
+    """
+    for dim, step in enumerate(dict(operand.advance).get(loop, ())):
+        if step:
+            yield from [digit.axis for digit in operand.along(dim) if digit.extent > 1][:1]
 
 
 def _coordinate(part: Part, symbols: Mapping[int, sympy.Symbol], lanes: int) -> sympy.Expr:

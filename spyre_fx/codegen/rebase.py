@@ -55,11 +55,13 @@ def rebase(builder: Builder, items: list[Item], fixed: Mapping[Buffer, Layout]) 
 
     items = rewritten(items, over)
     for buffer, copy in copies.items():
-        touching = [position for position, item in enumerate(items) if _touches(item, copy)]
         if buffer in given:
-            items.insert(touching[0], whole_copy(buffer, copy))
+            first = next(position for position, item in enumerate(items) if _touches(item, copy))
+            items.insert(first, whole_copy(buffer, copy))
         else:
-            items.insert(touching[-1] + 1, whole_copy(copy, buffer))
+            # As soon as it is whole: the host may read it before the device reads the copy for the last time.
+            last = max(position for position, item in enumerate(items) if _writes(item, copy))
+            items.insert(last + 1, whole_copy(copy, buffer))
     return items
 
 
@@ -85,6 +87,10 @@ def whole_copy(source: Buffer, target: Buffer, origin: str = "") -> Kernel:
     start = (0,) * len(source.shape)
     one, other = Operand(source, start, digits), Operand(target, start, digits)
     return Kernel("identity", OpKind.POINTWISE, axes, (one,), other, {}, origin or f"repacked {source.name}")
+
+
+def _writes(item: Item, buffer: Buffer) -> bool:
+    return any(kernel.output.buffer is buffer for kernel, _ in nested([item]))
 
 
 def _touches(item: Item, buffer: Buffer) -> bool:

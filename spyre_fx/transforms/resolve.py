@@ -196,11 +196,17 @@ def _with_rewritten(
         for op in ops:
             yield from rewritten[op].ops if op in rewritten else (op,)
 
+    members = frozenset(ops_for(level.ops))
+
     def is_read(value: Value) -> bool:
-        return any(value in flow.reads(op) for op in ops_for(level.ops))
+        return any(value in flow.reads(op) for op in members)
+
+    def stays(old: Seed) -> bool:
+        made_here = old.users is None and old.value.node in members
+        return made_here or old.value in values or is_read(old.value)
 
     def seed(old: Seed) -> Seed:
-        if old.value not in values and heirs.get(old) and not is_read(old.value):
+        if heirs.get(old) and not stays(old):
             old = next((heir for heir in heirs[old] if heir.value in values or is_read(heir.value)), old)
         users = None if old.users is None else frozenset(ops_for(old.users))
         return replace(old, value=values.get(old.value, old.value), users=users, operand=None)

@@ -65,3 +65,22 @@ def test_inputs_without_dense_values_are_refused(x):
     bundle = spyre_fx.lower(make_fx(lambda a: a + 1)(torch.ones(8, 64)))
     with pytest.raises(spyre_fx.SpecError, match="a dense one with values"):
         bundle.run(x)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, 3])
+def test_group_norm_by_every_dim_between_host_ops(dim):
+    """The host reads what the loop made before the device reads it again; groups are tiled with all their channels."""
+
+    def fn(x, w, b, kernel):
+        y = torch.relu(torch.nn.functional.group_norm(x, 2, w, b))
+        return torch.cat([y, torch.nn.functional.conv2d(y, kernel, padding=1)], 1)
+
+    args = torch.randn(2, 6, 8, 6), torch.randn(6), torch.randn(6), torch.randn(4, 6, 3, 3)
+    gm = spyre_fx.capture(fn, *args)
+    names = [node.name for node in gm.graph.nodes if node.op == "call_function"]
+    tiled = spyre_fx.tile(gm, [(names[: names.index("relu") + 1], 2, [dim])])
+    assert tiled.graph.find_nodes(op="call_module")
+    for unroll in (False, True):
+        bundle = spyre_fx.lower(tiled, unroll=unroll)
+        assert "aten.convolution.default" in str(bundle) and ("scf.for" in bundle.mlir()) is not unroll
+        torch.testing.assert_close(bundle.run(*args), fn(*args))

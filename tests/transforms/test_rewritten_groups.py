@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from spyre_fx.transforms.counted_loop import CountedLoop
+from spyre_fx.transforms.groups import LoopGroup
 from spyre_fx.transforms.tile import tile
 
 
@@ -34,6 +35,15 @@ def test_a_dim_of_an_op_that_an_earlier_group_rewrote(fn):
     ops = [node.name for node in gm.graph.nodes if node.op == "call_function" and node.name != "relu"]
     tiled = tile(gm, [(ops, 2, {"x_1": 0}), (["relu"], 2, {source: 1})])
     assert first in ops and sum(isinstance(module, CountedLoop) for module in tiled.modules()) >= 2
+    torch.testing.assert_close(tiled(x), gm(x))
+
+
+def test_an_inner_level_names_a_value_that_a_rewritten_op_reads():
+    x = torch.randn(4, 6)
+    gm = make_fx(lambda x: (y := x + 1) - y.mean(0, keepdim=True))(x)
+    inner = LoopGroup(2, {"add": 1}, ["add"])
+    tiled = tile(gm, [LoopGroup(2, {"add": 0, "sub": 0}, [inner, "mean", "sub"])])
+    assert sum(isinstance(module, CountedLoop) for module in tiled.modules()) == 3
     torch.testing.assert_close(tiled(x), gm(x))
 
 
