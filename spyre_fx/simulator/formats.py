@@ -46,8 +46,7 @@ class Codec:
         """Numbers of bytes: ``[..., n]`` uint8 to ``[..., n / word]``."""
         if self._is_dlfloat16(data_format):
             return dlfloat16.decode(raw.view(torch.int16))
-        stored = raw.view(_STORED[data_format])
-        return stored.to(_COMPUTED.get(stored.dtype, stored.dtype))
+        return raw.view(_STORED[data_format]).to(computed_dtype(data_format))
 
     def encode(self, values: torch.Tensor, data_format: str) -> torch.Tensor:
         """Bytes of numbers, rounded to the format: ``[..., n / word]`` to ``[..., n]`` uint8."""
@@ -61,9 +60,10 @@ class Codec:
         return self.dtype == "dlfloat16" and data_format in _DLFLOAT16
 
 
-def stored_dtype(data_format: str) -> torch.dtype:
-    """The host dtype with the bits of ``data_format`` where the 16-bit format is IEEE half."""
-    return _STORED[data_format]
+def computed_dtype(data_format: str) -> torch.dtype:
+    """The host dtype in which numbers of ``data_format`` are computed, where the 16-bit format is IEEE half."""
+    stored = _STORED[data_format]
+    return _COMPUTED.get(stored, stored)
 
 
 def decode_constant(data_format: str, code: int) -> float:

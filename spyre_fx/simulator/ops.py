@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from spyre_fx.errors.device import WRONG_OPERANDS
 from spyre_fx.simulator.descriptor import Descriptor
-from spyre_fx.simulator.formats import stored_dtype
+from spyre_fx.simulator.formats import computed_dtype
 from spyre_fx.simulator.matmul import matmul
 
 Constants = Mapping[str, float]
@@ -156,7 +156,7 @@ def _widened(op: Descriptor, x: Tensor) -> Tensor:
 
     It is contiguous, since torch computes some functions differently on other strides.
     """
-    result = stored_dtype(op.output.data_format)
+    result = computed_dtype(op.output.data_format)
     wide = x.is_floating_point() and result.is_floating_point
     return (x.to(torch.promote_types(x.dtype, result)) if wide else x).contiguous()
 
