@@ -14,6 +14,18 @@ class ShowsItself:
         return dict(draw(self)._repr_mimebundle_())
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: Any, noun: str) -> str:
     """A number with its noun: ``1 loop``, ``2 loops``."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def size_text(count: float) -> str:
+    """Bytes in the unit that leaves at most four digits.
+
+    >>> size_text(32768), size_text(1 << 20), size_text(1_625_344), size_text(100)
+    ('32 KiB', '1 MiB', '1.55 MiB', '100 B')
+    """
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count:.4g} B"

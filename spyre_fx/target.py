@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from spyre_fx.errors.calls import checked_init
 from spyre_fx.errors.options import TARGET_KIND, TARGET_VALUE
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -30,6 +31,7 @@ _LEAST = {
 _SUFFIXES = {"K": KIB, "M": MIB, "G": GIB}
 
 
+@checked_init
 @dataclass(frozen=True)
 class Target:
     """Sizes and limits of one machine. Bytes unless a name says otherwise.

@@ -13,9 +13,11 @@ from spyre_fx.analysis import rules as _all_rules  # noqa: F401  (fills the tabl
 from spyre_fx.analysis.iteration import IterationSpace, OpCall, check_space
 from spyre_fx.analysis.rules.table import body_op, resize_for, rule_for
 from spyre_fx.errors.analysis import OPAQUE
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.errors.schedule import NOT_A_NODE
 
 
+@checked_call
 def iteration_space(node: fx.Node) -> IterationSpace:
     """The axes of one op, and how each operand and result is indexed by them.
 

@@ -20,8 +20,10 @@ from spyre_fx.errors.analysis import (
     SEVERAL_OVERLOADS,
     WRONG_SPACE,
 )
+from spyre_fx.errors.calls import checked_call
 
 
+@checked_call
 def register_iteration_space(op: Any, rule: Rule, resize: Resize | None = None) -> None:
     """Tell the library how a custom op may be tiled. Holds for the rest of the process, as ``torch.library`` does.
 

@@ -17,11 +17,13 @@ from spyre_fx.backend.options import Options, parse
 from spyre_fx.backend.partition import recomputing_partition
 from spyre_fx.backend.records import GraphRecord
 from spyre_fx.backend.torch_compat import default_partition, missing_compiler, through_aot
+from spyre_fx.errors.calls import checked_init
 from spyre_fx.errors.options import NO_COMPILER
 from spyre_fx.shows import counted
 from spyre_fx.tables import Table, Tables
 
 
+@checked_init
 class Backend:
     """A ``torch.compile`` backend that the user holds, to look at what was compiled.
 

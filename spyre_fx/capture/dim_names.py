@@ -19,6 +19,7 @@ from spyre_fx.capture.dim_spans import UNKNOWN, DimNames, from_text, through_str
 from spyre_fx.capture.name_marks import MARK, check_sizes, mark_in_trace, set_names, take_marks
 from spyre_fx.errors import HintError
 from spyre_fx.errors import hints as messages
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.errors.location import describe_value
 from spyre_fx.errors.names import near, with_article
 from spyre_fx.torch_compat import give_up_graph
@@ -32,6 +33,7 @@ _LATEST: dict[str, int] = {}
 """What any thread declared last under a name, for threads that only use it: a new thread inherits nothing."""
 
 
+@checked_call
 def declare_tensor_dim(name: str, size: int) -> None:
     """Say that ``name`` stands for a dim of ``size`` elements, for ``name_tensor_dims`` and ``named_dims``.
 
@@ -53,6 +55,7 @@ def declare_tensor_dim(name: str, size: int) -> None:
         raise HintError(problem)
 
 
+@checked_call
 def name_tensor_dims(tensor: torch.Tensor, names: Sequence[str | None]) -> None:
     """Name the dims of a tensor, for ``spyre_hint`` to refer to.
 

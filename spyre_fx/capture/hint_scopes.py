@@ -27,6 +27,7 @@ from spyre_fx.capture.dim_names import declared, names_of, run_by_dynamo
 from spyre_fx.capture.name_marks import name_traced
 from spyre_fx.errors import HintError, HintWarning
 from spyre_fx.errors import hints as messages
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.torch_compat import annotate, give_up_graph, is_symbolically_traced, proxy_tracer, traced_inputs
 
 _PREFIX = "spyre_hint:"
@@ -47,6 +48,7 @@ class HintScope:
         return f"spyre_hint({', '.join([f'slices={dict(self.slices)}'] * bool(self.slices) + named)})"
 
 
+@checked_call
 def spyre_hint(
     *,
     slices: Mapping[str, int] | None = None,

@@ -21,6 +21,7 @@ from spyre_fx.capture.regions import detach_no_grad_regions
 from spyre_fx.capture.state import Reachable, reachable
 from spyre_fx.capture.watch import register_dataclasses, watched
 from spyre_fx.errors import SpyreFxError
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.errors.capture import (
     ARGUMENTS,
     BAD_FILE,
@@ -42,6 +43,7 @@ from spyre_fx.torch_compat import (
 )
 
 
+@checked_call
 def capture(
     source: Callable[..., Any] | nn.Module | ExportedProgram | str | Path,
     /,

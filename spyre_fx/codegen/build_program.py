@@ -101,7 +101,7 @@ class _Builder:
         variable = f"i_{self.loops}"
         self.loops += 1
         body = self.body(spec.body, (*loops, (variable, step)))
-        self.bodies[-1].append(For(variable, count, body, step))
+        self.bodies[-1].append(For(variable, count, body, step, spec.name))
 
     def _execute(self, spec: OpSpec, loops: Loops) -> None:
         operands: list[str] = []

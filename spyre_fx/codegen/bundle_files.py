@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 
-from spyre_fx.codegen.lowered import Lowered
+from spyre_fx.codegen.loop_names import loop_names, name_program
+from spyre_fx.codegen.lowered import DeviceStep, Lowered
 from spyre_fx.codegen.manifest import FORMAT, VERSION, checksum, dump, is_whole, lowered_of, manifest_of
 from spyre_fx.codegen.mlir import print_program
 from spyre_fx.codegen.mlir_parse import parse_program
@@ -84,7 +85,10 @@ def read_bundle(folder: Path) -> tuple[Lowered, tuple[Program, ...]]:
         raise _bad(MANIFEST, f"{type(error).__name__}: {error}", "the manifest of a bundle") from None
     if problem is not None:
         raise _bad(MANIFEST, problem, "parts that fit together")
-    programs = tuple(_program(files, place) for place in places)
+    specs = [step.specs for step in lowered.steps if isinstance(step, DeviceStep)]
+    programs = tuple(
+        name_program(_program(files, place), loop_names(one)) for place, one in zip(places, specs, strict=True)
+    )
     for program in programs:
         verify_program(program, lowered.target)
     return lowered, programs

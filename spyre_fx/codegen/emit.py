@@ -46,12 +46,12 @@ class Emitter:
     def _loop(self, loop: Loop, body: tuple[Spec, ...]) -> LoopSpec:
         count = self.launch.counts.get(loop)
         if count is None:
-            return LoopSpec(sympy.Integer(loop.count), body)
+            return LoopSpec(sympy.Integer(loop.count), body, name=loop.label)
         source, dim = self.launch.sources[count.symbol]
         symbol = sympy.Symbol(count.symbol)
         trips = symbol if count.tile == 1 else sympy.floor(symbol / count.tile)
         bounds = {count.symbol: (self.launch.largest[count.symbol], count.tile)}
-        return LoopSpec(trips, body, bounds, {count.symbol: (self.arg_index[source], dim)})
+        return LoopSpec(trips, body, bounds, {count.symbol: (self.arg_index[source], dim)}, loop.label)
 
     def op_spec(self, kernel: Kernel, path: tuple[Loop, ...]) -> OpSpec:
         """One op. A longer buffer dim of which one index is used gets a symbol of range 1."""

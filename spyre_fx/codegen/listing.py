@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from spyre_fx.codegen.lowered import DeviceStep, HostStep, Lowered
 from spyre_fx.codegen.specs import LoopSpec, OpSpec, Spec, TensorArg, UnimplementedOp
+from spyre_fx.shows import counted
 
 _INDENT = "  "
 
@@ -45,7 +46,7 @@ def _specs(specs: Sequence[Spec], depth: int) -> Iterator[str]:
     for spec in specs:
         match spec:
             case LoopSpec():
-                yield f"{_INDENT * depth}for {spec.count} trips:"
+                yield f"{_INDENT * depth}{spec.name or 'loop'}: {counted(spec.count, 'trip')}"
                 yield from _specs(spec.body, depth + 1)
             case OpSpec():
                 yield f"{_INDENT * depth}{_op(spec)}"

@@ -45,7 +45,9 @@ def lower_loop(walker: Walker, module: LoopStructure, args: Sequence[Any], node:
                 results.append(None)
     for phase in module.phases:
         builder.node = node
+        walker.place.append(_place(node, module, phase))
         last = _lower_phase(walker, module, phase, arguments, results)
+        walker.place.pop()
         if last is None:
             return None
         ends = zip(module.results, results, last, strict=True)
@@ -53,12 +55,17 @@ def lower_loop(walker: Walker, module: LoopStructure, args: Sequence[Any], node:
     return results[0] if len(results) == 1 else tuple(results)
 
 
+def _place(node: fx.Node, module: LoopStructure, phase: Phase) -> str:
+    """The loop by name; within its remainder, inner loops are not those of its main trips."""
+    return str(node.target) if phase is module.phases[0] else f"{node.target}.{phase.body}"
+
+
 def _lower_phase(
     walker: Walker, module: LoopStructure, phase: Phase, arguments: Sequence[Any], results: Sequence[Any]
 ) -> list[Any] | None:
     """Emit the trips of one phase; gives what each result of the body is after the last one."""
     builder = walker.builder
-    loop = Loop(phase.trips, module.label) if phase.trips > 1 else None
+    loop = Loop(phase.trips, ".".join(walker.place)) if phase.trips > 1 else None
     tiles = [
         _tile(builder, argument, cut, phase, loop) for argument, cut in zip(arguments, module.arguments, strict=True)
     ]

@@ -16,9 +16,11 @@ from spyre_fx.codegen.unroll import unroll as unroll_specs
 from spyre_fx.codegen.verify import verify_specs
 from spyre_fx.codegen.verify_program import verify_program
 from spyre_fx.codegen.visitor import lower_graph
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.target import Target, check_target
 
 
+@checked_call
 def lower(tiled: GraphModule, target: Target | None = None, *, unroll: bool = False) -> Bundle:
     """Lower a graph, tiled or not, to programs for the device.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from spyre_fx._version import __version__
 from spyre_fx.codegen.host_graph import decode_target, encode_target
 from spyre_fx.codegen.layout import Layout
+from spyre_fx.codegen.loop_names import loop_names, name_specs
 from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, LaunchSize, Lowered, Step, Value
 from spyre_fx.codegen.plain import NotPlain, decode, encode, torch_constant
 from spyre_fx.codegen.specs import Spec
@@ -63,7 +64,7 @@ def lowered_of(data: Json, kernels: Mapping[str, tuple[Spec, ...]], constants: S
     ``TypeError`` or ``ValueError`` for a manifest that says something else.
     """
     return Lowered(
-        target=Target(**data["target"]),
+        target=_decode_target(data["target"]),
         inputs=tuple(data["inputs"]),
         outputs=tuple(decode(leaf, _decode_value) for leaf in data["outputs"]),
         arguments=tuple(_decode_argument(argument) for argument in data["arguments"]),
@@ -105,6 +106,13 @@ def _encode_value(leaf: Any) -> Any:
 
 def _decode_value(data: Any) -> Any:
     return Value(data["value"]) if isinstance(data, dict) and "value" in data else None
+
+
+def _decode_target(data: Json) -> Target:
+    unknown = set(data) - {field.name for field in fields(Target)}
+    if unknown:
+        raise TypeError(f"a target with {min(unknown)!r}")
+    return Target(**data)
 
 
 def _encode_input(kind: tuple[tuple[int, ...], torch.dtype] | None) -> Any:
@@ -157,7 +165,7 @@ def _encode_constant(constant: Constant, file: str) -> Json:
 def _encode_step(step: Step, folders: Any) -> Json:
     match step:
         case DeviceStep():
-            return {"device": {"name": step.name, "folder": next(folders)}}
+            return {"device": {"name": step.name, "folder": next(folders), "loops": list(loop_names(step.specs))}}
         case HostStep():
             try:
                 return {
@@ -176,6 +184,8 @@ def _encode_step(step: Step, folders: Any) -> Json:
 
 def _decode_step(data: Json, kernels: Mapping[str, tuple[Spec, ...]]) -> Step:
     match data:
+        case {"device": {"name": str(name), "loops": list(loops)}}:
+            return DeviceStep(name, name_specs(kernels[name], map(str, loops)))
         case {"device": {"name": str(name)}}:
             return DeviceStep(name, kernels[name])
         case {"host": dict(step)}:

@@ -81,6 +81,8 @@ class For:
     """A number, or the name of a size parameter; then the variable counts elements and ``step`` is the tile."""
     body: tuple[Any, ...]
     step: int = 1
+    name: str = field(default="", compare=False)
+    """What ``summary`` calls the loop, ``loop_0.loop_1``, where known. It is not printed."""
 
 
 Statement = Apply | Execute | For

@@ -92,6 +92,8 @@ class LoopSpec(_Printed):
     """Largest value and tile size, by name of a symbol in ``count``."""
     count_symbol_sources: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Argument and dim whose size the symbol is, by name."""
+    name: str = field(default="", compare=False)
+    """What ``summary`` calls the loop, ``loop_0.loop_1``; it takes no part in comparisons."""
 
     def __post_init__(self) -> None:
         _keep(self, count=sympy.sympify(self.count), body=tuple(self.body))

@@ -45,9 +45,9 @@ def at_largest(specs: Sequence[Spec]) -> tuple[tuple[Spec, ...], dict[str, int]]
         count, tile, parameter = trip_count(spec)
         body = tuple(map(fixed, spec.body))
         if parameter is None or parameter.max_value is None:
-            return LoopSpec(sympy.Integer(count), body)
+            return LoopSpec(sympy.Integer(count), body, name=spec.name)
         values[parameter.name] = parameter.max_value
-        return LoopSpec(sympy.Integer(parameter.max_value // tile), body)
+        return LoopSpec(sympy.Integer(parameter.max_value // tile), body, name=spec.name)
 
     return tuple(map(fixed, specs)), values
 

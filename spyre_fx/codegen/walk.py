@@ -39,6 +39,8 @@ class Walker:
         self.fallback = fallback
         self.values: dict[fx.Node, Any] = {}
         self._parameters: dict[int, Buffer] = {}
+        self.place: list[str] = []
+        """Names of the loops around the present node, outermost first."""
 
     def run(self, gm: GraphModule, inputs: Sequence[Any], *, in_loop: bool = False) -> Any:
         """The output of ``gm`` for values of its placeholders, in its own nesting, or None where an op is lacking.

@@ -37,7 +37,7 @@ class Site:
     file: str
     op: str
     loops: tuple[str, ...]
-    """Induction variables of the loops around it, outermost first."""
+    """Names of the loops around it, outermost first: as ``summary`` calls them, else their induction variables."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Counters:
 
     sites: dict[Site, Tally] = field(default_factory=dict)
     trips: dict[tuple[int, str], int] = field(default_factory=dict)
-    """Trips of each loop, by program and induction variable, summed over the trips of the loops around it."""
+    """Trips of each loop, by program and name, summed over the trips of the loops around it."""
 
     @property
     def dispatches(self) -> int:

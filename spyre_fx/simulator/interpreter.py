@@ -42,10 +42,10 @@ class Interpreter:
                     self._loop(item)
 
     def _loop(self, loop: LoadedFor) -> None:
-        key = self.number, loop.variable
+        key = self.number, loop.name
         self.counters.trips[key] = self.counters.trips.get(key, 0) + loop.trips
         for trip in range(loop.trips):
-            self.trips[loop.variable] = trip
+            self.trips[loop.name] = trip
             self.values[loop.variable] = trip * loop.step
             for apply in loop.applies:
                 strides = self.program.maps[apply.map]
@@ -53,7 +53,7 @@ class Interpreter:
                 self.values[apply.result] = self.values[apply.base] + sum(moves)
             self._body(loop.body)
             self._end_lives(loop.dead_between if trip < loop.trips - 1 else loop.dead_after)
-        self.trips.pop(loop.variable, None)
+        self.trips.pop(loop.name, None)
 
     def _end_lives(self, dead: list[tuple[str, int, int]]) -> None:
         stick = self.machine.target.stick_bytes
@@ -102,5 +102,5 @@ class Interpreter:
         return difference / scale if scale else difference
 
     def _where(self, step: LoadedExecute) -> str:
-        trips = ", ".join(f"{variable}={trip}" for variable, trip in self.trips.items())
+        trips = ", ".join(f"{trip} of {name}" for name, trip in self.trips.items())
         return f"{step.op.name} ({step.op.file}{f', trip {trips}' if trips else ''})"

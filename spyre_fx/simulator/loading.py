@@ -32,6 +32,8 @@ class LoadedFor(Loop):
     variable: str = field(kw_only=True)
     trips: int = field(kw_only=True)
     step: int = field(kw_only=True)
+    name: str = field(kw_only=True)
+    """For reports and messages."""
     applies: list[Apply] = field(default_factory=list)
 
 
@@ -97,7 +99,8 @@ class _Loader:
         if count < 0 or statement.step < 1 or count % statement.step:
             found = f"a loop to {count} in steps of {statement.step}"
             raise UNRUNNABLE(found=found, wanted="a positive number of whole steps")
-        loop = LoadedFor([], variable=statement.variable, trips=count // statement.step, step=statement.step)
+        name = statement.name or statement.variable
+        loop = LoadedFor([], variable=statement.variable, trips=count // statement.step, step=statement.step, name=name)
         outside = dict(self.reach)
         loop.body = self.body(statement.body, (*loops, loop))
         self.reach = outside
@@ -142,7 +145,7 @@ class _Loader:
         if execute.values and len(execute.values) != len(op.tensors):
             found = f"{len(execute.values)} buffer names at {execute.file}"
             raise UNRUNNABLE(found=found, wanted=f"one for each of {len(op.tensors)} tensors, or none")
-        site = Site(self.number, self.executes, execute.file, op.name, tuple(loop.variable for loop in loops))
+        site = Site(self.number, self.executes, execute.file, op.name, tuple(loop.name for loop in loops))
         self.executes += 1
         names = dict(zip(execute.symbol_ids, execute.operands, strict=True))
         ranges = tuple(

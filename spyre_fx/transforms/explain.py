@@ -9,6 +9,7 @@ from tabulate import tabulate
 from torch import fx
 
 from spyre_fx.analysis.fake import check_graph
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.transforms.normalise import read_groups
 from spyre_fx.transforms.skip import tile_legal
 from spyre_fx.transforms.summary import Summary, summary
@@ -43,6 +44,7 @@ class Explanation:
         return f"{verdicts}\n\n{self.values}"
 
 
+@checked_call
 def explain(
     gm: fx.GraphModule, groups: Any, tiled_dims: Any = None, *, multiple_of: int = 1, strict: bool = False
 ) -> Explanation:

@@ -23,6 +23,7 @@ from spyre_fx.analysis.iteration import Kind, tensors
 from spyre_fx.analysis.iteration_space import space_of
 from spyre_fx.analysis.rules.table import resize_for
 from spyre_fx.analysis.sizes import symbolic
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.errors.lowering import SIZE_EXPRESSION, SIZE_INPUT, SIZE_VALUE, UNBOUNDED_SIZE, UNKNOWN_SIZE
 from spyre_fx.torch_compat import FakeTensorMode, size_at, size_symbol, upper_bound
 from spyre_fx.transforms.known_sizes import with_sizes
@@ -49,6 +50,7 @@ class LaunchSizes:
     """The shape of each leaf of the output, symbolic sizes as sympy expressions; None for what is no tensor."""
 
 
+@checked_call
 def fix_sizes(gm: fx.GraphModule, largest: Largest | None = None) -> fx.GraphModule:
     """A copy of ``gm`` in which every symbolic size is the largest that it may be.
 

@@ -19,6 +19,7 @@ from typing import Any
 from torch import fx
 
 from spyre_fx.analysis.regions import Value
+from spyre_fx.errors.calls import checked_init
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class DimParts:
     parts: tuple[DimPart, ...]
 
 
+@checked_init
 @dataclass(frozen=True)
 class LoopGroup:
     """A loop as a user asks for it.

@@ -13,6 +13,7 @@ from torch import fx
 from spyre_fx.analysis.fake import check_graph
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.regions import is_part
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.shows import counted
 from spyre_fx.tables import Table, Tables
 from spyre_fx.target import Target
@@ -117,6 +118,7 @@ class Summary:
         return Table(rows, ("value", "op", "place", "tiled dims", "shape", "is"))
 
 
+@checked_call
 def summary(tiled: fx.GraphModule, target: Target | None = None, untiled: fx.GraphModule | None = None) -> Summary:
     """The loops of a tiled graph and the place of every op, as an object that prints itself as tables.
 
@@ -173,7 +175,9 @@ def _visit(
 def _loop(node: fx.Node, loop: LoopStructure, body: fx.GraphModule, name: str, depth: int) -> LoopSummary:
     main = loop.phases[0]
     remainder = sum(phase.tile for phase in loop.phases[1:])
-    sources = [source.name for source in node.args if isinstance(source, fx.Node)]
+    outer = name.rpartition(".")[0]
+    sources = [_value_name(outer, source) for source in node.args if isinstance(source, fx.Node)]
+    made_names = [_value_name(name, value) for value in _outputs(body)]
     made = [n for n in body.graph.nodes if n.op != "output" and not is_part(n)]
     own = [n for n in made if n.op != "placeholder" and child_loop(body, n) is None]
     return LoopSummary(
@@ -184,11 +188,16 @@ def _loop(node: fx.Node, loop: LoopStructure, body: fx.GraphModule, name: str, d
         tile=main.tile,
         remainder=remainder,
         arguments=tuple(f"{s}: {_cut(cut)}" for s, cut in zip(sources, loop.arguments, strict=True)),
-        results=tuple(f"{o.name}: {_leaving(r)}" for o, r in zip(_outputs(body), loop.results, strict=True)),
+        results=tuple(f"{s}: {_leaving(leaves)}" for s, leaves in zip(made_names, loop.results, strict=True)),
         ops=tuple(n.name for n in own),
         bytes_per_trip=sum(_bytes(tensor) for n in made for tensor in tensors(n.meta.get("val"))),
         form=node.meta.get("loop_form", ()),
     )
+
+
+def _value_name(place: str, node: fx.Node) -> str:
+    """A value in the loop ``place`` by its name; the one result of an inner loop has that loop's name."""
+    return f"{place}.{node.target}" if place and node.op == "call_module" else node.name
 
 
 def _outputs(body: fx.GraphModule) -> Iterable[fx.Node]:

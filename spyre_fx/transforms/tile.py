@@ -15,6 +15,7 @@ from spyre_fx.analysis.fake import check_graph, ensure_fake
 from spyre_fx.analysis.regions import Dataflow
 from spyre_fx.errors import TilingWarning
 from spyre_fx.errors import tiling as messages
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.transforms.functional import make_functional
 from spyre_fx.transforms.normalise import normalise, read_groups
 from spyre_fx.transforms.replace import tile_levels
@@ -23,6 +24,7 @@ from spyre_fx.transforms.sized import has_run_time_sizes, tile_sized
 from spyre_fx.transforms.skip import tile_legal, with_skipped
 
 
+@checked_call
 def tile(
     gm: fx.GraphModule,
     groups: Any,
@@ -88,7 +90,7 @@ def tile(
     tiled.meta["group_reasons"] = tuple(map(str, getattr(groups, "reasons", ())))
     if refused and len(refused) == len(asked):
         reasons = "\n".join(reason for _, reason in refused)
-        warnings.warn(messages.ALL_SKIPPED.format(reasons=reasons), TilingWarning, stacklevel=2)
+        warnings.warn(messages.ALL_SKIPPED.format(reasons=reasons), TilingWarning, stacklevel=3)
     return with_skipped(tiled, refused)
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 from tabulate import tabulate
 
-from spyre_fx.errors.viz import UNKNOWN_SUFFIX
 from spyre_fx.shows import counted
+from spyre_fx.viz.checks import write
 from spyre_fx.viz.shapes import document, element, text
 
 BEFORE, AFTER, LIMIT, MUTED = "#64748b", "#2563eb", "#dc2626", "#64748b"
 QUIET = "#475569"
-MARGIN, CHAR = 16.0, 6.7
+MARGIN, CHAR, SMALL = 16.0, 6.7, 5.6
+_LINE = 13.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,14 +46,9 @@ class Plot:
     def save(self, path: str | Path) -> Path:
         """Write the chart (``.svg``) or its numbers (``.txt``).
 
-        errors: ``OptionError`` for another suffix.
+        errors: ``OptionError`` for another suffix, and for a file that cannot be written.
         """
-        path = Path(path)
-        contents = {".svg": self.svg, ".txt": f"{self}\n"}
-        if path.suffix not in contents:
-            raise UNKNOWN_SUFFIX(suffix=path.suffix, known=", ".join(contents))
-        path.write_text(contents[path.suffix], encoding="utf-8")
-        return path
+        return write(path, {".svg": lambda: self.svg, ".txt": lambda: f"{self}\n"})
 
 
 @dataclass(frozen=True)
@@ -98,6 +94,23 @@ class Axes:
         if x1 - x0 >= 6.1 * len(words):
             parts.append(text((x0 + x1) / 2, y + 13, words, anchor="middle", size=10, fill=colour))
         return parts
+
+    def names(self, words: Sequence[str], below: float, colour: str) -> tuple[list[str], float]:
+        """A name under each of as many equal columns, ``below`` the frame, and the height that the names take.
+
+        Where the columns are narrow, the names are turned; where they are narrower than a line, some are left out.
+        """
+        column = self.width / max(len(words), 1)
+        every = max(math.ceil(_LINE / column), 1)
+        longest = max(map(len, words), default=0)
+        turned = column < SMALL * longest + 6
+        y = self.top + self.height + below
+        parts = []
+        for position in range(0, len(words), every):
+            x = self.left + column * (position + 0.5)
+            label = text(0, 0, words[position], anchor="" if turned else "middle", size=9, fill=colour)
+            parts.append(f'<g transform="translate({x - 3 * turned:.1f} {y:.1f}){" rotate(60)" * turned}">{label}</g>')
+        return parts, SMALL * longest * 0.87 + 6 if turned else 12.0
 
 
 def ticks(top: float) -> list[float]:

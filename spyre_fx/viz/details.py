@@ -18,18 +18,18 @@ from spyre_fx.viz.specs import origin_name
 
 
 def mark_loops(gm: fx.GraphModule, before: Diagram, tiled: fx.GraphModule, after: Diagram) -> None:
-    """Give each loop of ``after`` a number, and each box of ``before`` the numbers of the loops its ops went to.
+    """Give each loop of ``after`` the number in its name, and each box of ``before`` those of the loops it went to.
 
     An op that was rewritten on the way, as a softmax is, is known by what its parts inherit: source line and torch op.
     """
     loops = [(node, loop) for node in tiled.graph.nodes if (loop := child_loop(tiled, node)) is not None]
-    number = {node.name: str(position) for position, (node, _) in enumerate(loops)}
+    number = {str(node.target): str(node.target).removeprefix("loop_") for node, _ in loops}
     by_name: dict[str, list[str]] = {}
     by_source: dict[tuple[str, ...], list[str]] = {}
     for node, loop in loops:
         for op in loop_ops(loop):
-            by_name[op.name] = [number[node.name]]
-            by_source.setdefault(_source(op), []).append(number[node.name])
+            by_name[op.name] = [number[str(node.target)]]
+            by_source.setdefault(_source(op), []).append(number[str(node.target)])
     outside = {node.name for node in tiled.graph.nodes}
     went = {
         node.name: by_name.get(node.name) or by_source.get(_source(node), [])

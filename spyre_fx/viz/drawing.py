@@ -12,9 +12,12 @@ from torch import fx
 from spyre_fx.analysis.schedule import SchedulePlan
 from spyre_fx.codegen.bundle import Bundle
 from spyre_fx.codegen.specs import LoopSpec, OpSpec, UnimplementedOp
-from spyre_fx.errors.viz import NOTHING_TO_DRAW, UNKNOWN_SUFFIX
+from spyre_fx.errors.calls import checked_call
+from spyre_fx.errors.names import with_article
+from spyre_fx.errors.viz import NOTHING_TO_DRAW
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.viz import svg, texts
+from spyre_fx.viz.checks import check_bundle, check_count, check_flag, write
 from spyre_fx.viz.details import add_bundle, mark_loops
 from spyre_fx.viz.diagram import Diagram
 from spyre_fx.viz.graphs import Folding, graph_diagram, loop_diagram
@@ -58,9 +61,8 @@ class Drawing:
     def save(self, path: str | Path) -> Path:
         """Write the picture; the suffix says how: ``.svg``, ``.html``, ``.dot``, ``.md`` (Mermaid) or ``.txt``.
 
-        errors: ``OptionError`` for another suffix.
+        errors: ``OptionError`` for another suffix, and for a file that cannot be written.
         """
-        path = Path(path)
         writers: dict[str, Callable[[], str]] = {
             ".svg": self.to_svg,
             ".html": self.to_html,
@@ -68,12 +70,10 @@ class Drawing:
             ".md": lambda: f"```mermaid\n{self.to_mermaid()}```\n",
             ".txt": lambda: f"{self}\n",
         }
-        if path.suffix not in writers:
-            raise UNKNOWN_SUFFIX(suffix=path.suffix, known=", ".join(writers))
-        path.write_text(writers[path.suffix](), encoding="utf-8")
-        return path
+        return write(path, writers)
 
 
+@checked_call
 def draw(
     value: Any,
     after: Any = None,
@@ -97,7 +97,7 @@ def draw(
 
     returns: a ``Drawing``: an SVG in a notebook, a listing when printed, a file through ``save``.
 
-    errors: ``OptionError`` for a value of another kind.
+    errors: ``OptionError`` for a value or an option of another kind.
 
     >>> import spyre_fx, torch
     >>> gm = spyre_fx.capture(lambda x, y: (x + y).relu(), torch.ones(8, 4), torch.ones(8, 4))
@@ -112,6 +112,11 @@ def draw(
         ▦ assembled along dim 0  <- ▦relu
     result  [8×4 f32 128 B]  <- loop_0
     """
+    check_count("limit", limit, 1)
+    check_count("depth", depth)
+    check_flag("fold", fold)
+    if bundle is not None:
+        check_bundle(bundle)
     folding = Folding(limit, depth, fold)
     panels = [_panel(value, "" if after is None else "before", folding)]
     if after is not None:
@@ -126,7 +131,7 @@ def draw(
 
 @functools.singledispatch
 def _panel(value: Any, title: str, folding: Folding) -> Diagram:
-    raise NOTHING_TO_DRAW(kind=type(value).__name__)
+    raise NOTHING_TO_DRAW(kind="None" if value is None else with_article(type(value).__name__))
 
 
 @_panel.register
@@ -161,5 +166,5 @@ def _(value: Any, title: str, folding: Folding) -> Diagram:
 def _(value: Sequence[Any], title: str, folding: Folding) -> Diagram:
     strange = [one for one in value if not isinstance(one, (OpSpec, LoopSpec, UnimplementedOp))]
     if strange or not value:
-        raise NOTHING_TO_DRAW(kind=f"{type(value).__name__} of {type(strange[0]).__name__ if strange else 'nothing'}")
+        raise NOTHING_TO_DRAW(kind=f"a {type(value).__name__} of {type(strange[0]).__name__ if strange else 'nothing'}")
     return spec_diagram(value, title)

@@ -51,8 +51,8 @@ def loop_diagram(loop: CountedLoop, title: str = "", folding: Folding = Folding(
 class _View:
     """Fills one diagram with the nodes of one graph (or one run of it)."""
 
-    def __init__(self, gm: fx.GraphModule, diagram: Diagram, folding: Folding) -> None:
-        self.gm, self.diagram, self.folding = gm, diagram, folding
+    def __init__(self, gm: fx.GraphModule, diagram: Diagram, folding: Folding, loop: str = "") -> None:
+        self.gm, self.diagram, self.folding, self.loop = gm, diagram, folding, loop
         self.box_of: dict[fx.Node, int] = {}
 
     def add_runs(self, runs: Sequence[Run]) -> None:
@@ -66,7 +66,7 @@ class _View:
             self.place(box, run.nodes, _operands(run.nodes))
 
     def _run_diagram(self, run: Run) -> Diagram:
-        inner = _View(self.gm, Diagram(), self.folding.opened())
+        inner = _View(self.gm, Diagram(), self.folding.opened(), self.loop)
         for operand in _operands(run.nodes):
             inner.box_of[operand] = inner.diagram.add(Box(operand.name, value_lines(operand), "input"))
         inner.add_runs(run.split(self.folding.limit))
@@ -79,7 +79,8 @@ class _View:
             box.detail = node_detail(node)
             self.place(box, [node], node.all_input_nodes)
             return
-        box = _loop_box(node.name, loop, self.folding)
+        name = f"{self.loop}.{node.target}" if self.loop else str(node.target)
+        box = _loop_box(name, loop, self.folding)
         box.tooltip = node_tooltip(node)
         self.place(box, [node], node.all_input_nodes, loop)
 
@@ -111,10 +112,14 @@ class _View:
 
 
 def _loop_box(name: str, loop: LoopStructure, folding: Folding) -> Box:
-    """A loop as a frame: its main body inside, the remainder named in the title."""
+    """A loop as a frame: its main body inside, the remainder named in the title.
+
+    args:
+        name: as ``summary`` has it, so with the names of the loops around it.
+    """
     trips = [f"{phase.trips} trip{'s' * (phase.trips != 1)} of {phase.tile}" for phase in loop.phases]
     body = loop.body(loop.phases[0])
-    inside = _body_diagram(loop, folding)
+    inside = _body_diagram(name, loop, folding)
     return Box(f"{name}: {' + '.join(trips)}", (), "loop", "", inside, nodes=loop_nodes(loop), detail=str(body.graph))
 
 
@@ -134,10 +139,10 @@ def loop_nodes(loop: LoopStructure) -> tuple[str, ...]:
     return tuple(node.name for node in loop_ops(loop))
 
 
-def _body_diagram(loop: LoopStructure, folding: Folding) -> Diagram:
+def _body_diagram(name: str, loop: LoopStructure, folding: Folding) -> Diagram:
     """The body of the first phase, with what each trip sees of an argument and how each result leaves."""
     gm = loop.body(loop.phases[0])
-    view = _View(gm, Diagram(), folding)
+    view = _View(gm, Diagram(), folding, name)
     diagram = view.diagram
     for position, node in enumerate(gm.graph.find_nodes(op="placeholder")):
         kind = argument_kind(loop, position)

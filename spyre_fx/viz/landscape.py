@@ -9,13 +9,16 @@ from typing import Any
 from torch import fx
 
 from spyre_fx.analysis.budget import working_set
+from spyre_fx.analysis.fake import check_graph
 from spyre_fx.analysis.loops import bodies, carried_arguments, loop_of, with_bodies
 from spyre_fx.analysis.traffic import compulsory_bytes, traffic
 from spyre_fx.errors import TilingError
+from spyre_fx.errors.calls import checked_call
+from spyre_fx.shows import size_text
 from spyre_fx.transforms.tile import tile
 from spyre_fx.viz.chart import MARGIN, MUTED, QUIET, Plot, plot
+from spyre_fx.viz.checks import check_count
 from spyre_fx.viz.shapes import element, text
-from spyre_fx.viz.values import size_text
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 _CELL_WIDTH, _CELL_HEIGHT, _TOP = 96.0, 36.0, 92.0
@@ -31,6 +34,7 @@ class _Cell:
     problem: str = ""
 
 
+@checked_call
 def plot_tile_shapes(
     gm: fx.GraphModule, ops: Sequence[Any], dims: tuple[Any, Any], *, capacity: int, counts: Sequence[int] = COUNTS
 ) -> Plot:
@@ -43,6 +47,8 @@ def plot_tile_shapes(
         capacity: bytes of the scratchpad. A trip that needs more spills; its cell has a dashed frame.
         counts: what to try on each axis; 1 leaves the loop out.
     """
+    check_graph(gm)
+    check_count("capacity", capacity, 1)
     outer, inner = ([one] if isinstance(one, int) else one for one in dims)
     cells = [_cell(gm, ops, (a, b), (outer, inner), capacity) for a in counts for b in counts]
     known = [cell.moved for cell in cells if cell.moved is not None]

@@ -10,9 +10,11 @@ from spyre_fx.codegen.bundle import Bundle
 from spyre_fx.codegen.layout import core_ranges, evaluate, word_bytes
 from spyre_fx.codegen.memory_map import ops_of
 from spyre_fx.codegen.specs import OpSpec, TensorArg
-from spyre_fx.viz.chart import MARGIN, MUTED, Axes, Plot, plot
+from spyre_fx.errors.calls import checked_call
+from spyre_fx.shows import size_text
+from spyre_fx.viz.chart import MARGIN, MUTED, QUIET, Axes, Plot, plot
+from spyre_fx.viz.checks import check_bundle
 from spyre_fx.viz.shapes import element, text
-from spyre_fx.viz.values import size_text
 
 _COLOURS = ("#bfdbfe", "#bbf7d0", "#fde68a", "#fecaca", "#ddd6fe", "#fbcfe8", "#a5f3fc", "#fed7aa")
 _LEFT, _TOP, _HEIGHT = 76.0, 48.0, 240.0
@@ -34,11 +36,13 @@ class _Block:
     is_taken_over: bool = False
 
 
+@checked_call
 def plot_lx_map(bundle: Bundle) -> Plot:
     """Addresses in the scratchpad of one core against the ops of the bundle, each loop's body shown once.
 
     A value that takes over the place of another, as in-place results do, begins in the middle of the op that makes it.
     """
+    check_bundle(bundle)
     ops = list(ops_of(bundle.specs))
     blocks = _blocks(ops)
     usable = bundle.lowered.target.usable_lx_bytes
@@ -48,18 +52,14 @@ def plot_lx_map(bundle: Bundle) -> Plot:
     parts = axes.frame("", size_text)
     for number, block in enumerate(blocks):
         parts.extend(_drawn(axes, block, _COLOURS[number % len(_COLOURS)]))
-    for position, op in enumerate(ops):
-        x, y = axes.x(position + 0.5), axes.top + axes.height + 14
-        turned = {"transform": f"translate({x:.1f} {y:.1f}) rotate(60)"} if column < 70 else None
-        label = text(0 if turned else x, 0 if turned else y, op.op, anchor="" if turned else "middle", size=9)
-        parts.append(f"<g{_attribute(turned)}>{label}</g>")
-    below = 7 * max((len(op.op) for op in ops), default=0) if column < 70 else 20
+    names, below = axes.names([op.op for op in ops], 14, QUIET)
+    parts += names
     used = f"up to {size_text(top)} of {size_text(usable)} on each core"
     parts.append(text(_LEFT, 40, used, size=10, fill=MUTED))
     rows = [(b.name, b.start, b.size, f"{b.first} to {b.last}") for b in blocks]
     headers = ("buffer", "LX address", "bytes per core", "ops")
-    width = max(_LEFT + axes.width + MARGIN, 400) + (60 if column < 70 else 0)
-    return plot("LX by address and time", parts, width, _TOP + _HEIGHT + below + MARGIN, headers, rows)
+    width = max(_LEFT + axes.width + MARGIN, 400) + (60 if below > 12 else 0)
+    return plot("LX by address and time", parts, width, _TOP + _HEIGHT + 8 + below + MARGIN, headers, rows)
 
 
 def _blocks(ops: Sequence[OpSpec]) -> list[_Block]:
@@ -104,7 +104,3 @@ def _drawn(axes: Axes, block: _Block, colour: str) -> list[str]:
     if height >= 12 and width >= 6 * len(block.name):
         parts.append(text(x + width / 2, y + height / 2 + 4, block.name, anchor="middle", size=10))
     return parts
-
-
-def _attribute(turned: dict[str, str] | None) -> str:
-    return "".join(f' {name}="{value}"' for name, value in (turned or {}).items())

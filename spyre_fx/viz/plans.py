@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import fx
 
 from spyre_fx.analysis.schedule import SchedulePlan, WorkItem, WorkKind
+from spyre_fx.shows import size_text
 from spyre_fx.viz.diagram import Box, Diagram, Link
-from spyre_fx.viz.values import size_text, value_text
+from spyre_fx.viz.values import value_text
 
 _KINDS = {
     WorkKind.DOT_GENERAL: "matmul",

@@ -12,12 +12,15 @@ from itertools import groupby
 from torch import fx
 
 from spyre_fx.analysis.budget import body_timeline, timeline
+from spyre_fx.analysis.fake import check_graph
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.loops import loop_of
 from spyre_fx.analysis.traffic import compulsory_bytes, traffic
-from spyre_fx.viz.chart import AFTER, BEFORE, LIMIT, MARGIN, MUTED, Axes, Plot, key, plot
+from spyre_fx.errors.calls import checked_call
+from spyre_fx.shows import size_text
+from spyre_fx.viz.chart import AFTER, BEFORE, LIMIT, MARGIN, MUTED, QUIET, Axes, Plot, key, plot
+from spyre_fx.viz.checks import check_count
 from spyre_fx.viz.shapes import element, text
-from spyre_fx.viz.values import size_text
 
 _LEFT, _TOP, _WIDTH, _HEIGHT = 76.0, 60.0, 620.0, 230.0
 MOST_BARS = 20
@@ -33,6 +36,7 @@ class _Point:
     """The outermost loop that the op runs in."""
 
 
+@checked_call
 def plot_working_set(gm: fx.GraphModule, tiled: fx.GraphModule | None = None, *, capacity: int | None = None) -> Plot:
     """What a scratchpad must hold at each op so that nothing spills, before and after tiling.
 
@@ -44,21 +48,33 @@ def plot_working_set(gm: fx.GraphModule, tiled: fx.GraphModule | None = None, *,
         tiled: its tiled form.
         capacity: bytes of the scratchpad, drawn as a line.
     """
+    _check(gm, tiled, capacity)
     curves = [("before", BEFORE, list(_scratchpad(gm)))]
     if tiled is not None:
         curves.append(("after: one trip of each loop", AFTER, list(_scratchpad(tiled))))
     return _over_time("Working set, op by op", curves, capacity)
 
 
+@checked_call
 def plot_memory(gm: fx.GraphModule, tiled: fx.GraphModule | None = None) -> Plot:
     """What a run has allocated in main memory at each op of the outermost graph, outputs included, inputs not.
 
     A loop counts its results and what one trip makes.
     """
+    _check(gm, tiled)
     curves = [("before", BEFORE, list(_allocated(gm)))]
     if tiled is not None:
         curves.append(("after", AFTER, list(_allocated(tiled))))
     return _over_time("Allocated memory, op by op", curves, None)
+
+
+def _check(gm: object, other: object = None, capacity: object = None) -> None:
+    """Refuse what is no graph, and a capacity that is no count of bytes."""
+    check_graph(gm)
+    if other is not None:
+        check_graph(other)
+    if capacity is not None:
+        check_count("capacity", capacity, 1)
 
 
 def _allocated(gm: fx.GraphModule) -> Iterator[_Point]:
@@ -85,7 +101,10 @@ def _over_time(title: str, curves: Sequence[tuple[str, str, list[_Point]]], capa
     top = max([point.held for _, _, points in curves for point in points] + [capacity or 0])
     axes = Axes(_LEFT, _TOP, _WIDTH, _HEIGHT, 1.0, 1.08 * top)
     spans = list(_spans(axes, curves))
-    parts = [*axes.frame("ops in the order in which they run", size_text, 34 if spans else 18), *spans]
+    shown, colour, words = _op_names(curves)
+    names, height = axes.names(words, 34 if spans else 14, colour)
+    below = (38 if spans else 18) + height
+    parts = [*axes.frame(f"ops {shown}in the order in which they run", size_text, below), *spans, *names]
     for name, colour, points in curves:
         parts.append(_steps(axes, points, colour))
         parts.extend(_hovers(axes, points, name, colour))
@@ -94,8 +113,16 @@ def _over_time(title: str, curves: Sequence[tuple[str, str, list[_Point]]], capa
         parts.extend(axes.level(capacity, limit))
     parts.extend(key(_LEFT, 36, [(colour, _peak(name, points)) for name, colour, points in curves], [BEFORE]))
     rows = [(name.split(":")[0], point.name, size_text(point.held)) for name, _, points in curves for point in points]
-    size = _LEFT + _WIDTH + 6.1 * len(limit) + MARGIN, _TOP + _HEIGHT + (46 if spans else 30)
+    size = _LEFT + _WIDTH + 6.1 * len(limit) + MARGIN, _TOP + _HEIGHT + below + 12
     return plot(title, parts, *size, ("graph", "op", "held"), rows)
+
+
+def _op_names(curves: Sequence[tuple[str, str, list[_Point]]]) -> tuple[str, str, list[str]]:
+    """Whose ops the axis names, in which colour, and their names: those of the last curve where they differ."""
+    names = [[point.name for point in points] for _, _, points in curves]
+    if all(one == names[-1] for one in names):
+        return "", QUIET, names[-1]
+    return f"({curves[-1][0].split(':')[0]}) ", curves[-1][1], names[-1]
 
 
 def _peak(name: str, points: Sequence[_Point]) -> str:
@@ -134,6 +161,7 @@ def _hovers(axes: Axes, points: Sequence[_Point], name: str, colour: str) -> Ite
         yield element("rect", {**frame, **look}, f"{name}: {point.name}, {size_text(point.held)}")
 
 
+@checked_call
 def plot_traffic(tiled: fx.GraphModule, gm: fx.GraphModule | None = None, *, capacity: int) -> Plot:
     """Bytes between main memory and a scratchpad, by the traffic model: each loop and op against its own minimum.
 
@@ -145,6 +173,7 @@ def plot_traffic(tiled: fx.GraphModule, gm: fx.GraphModule | None = None, *, cap
         gm: its untiled form; adds a bar for what it moves.
         capacity: bytes of the scratchpad.
     """
+    _check(tiled, gm, capacity)
     moved = traffic(tiled, capacity)
     bars = _largest([(node.name, one.total, _least(node), AFTER) for node, one in moved.by_node.items()])
     bars.append(("whole graph", moved.total, compulsory_bytes(tiled), AFTER))

@@ -11,6 +11,7 @@ from spyre_fx.codegen.lowered import DeviceStep, HostStep, Lowered, Value
 from spyre_fx.codegen.memory_map import ops_of
 from spyre_fx.codegen.source import print_spec
 from spyre_fx.codegen.specs import LoopSpec, OpSpec, Spec, TensorArg
+from spyre_fx.shows import counted
 from spyre_fx.viz.diagram import VALUES, Box, Diagram, Link
 from spyre_fx.viz.loop_texts import loop_texts
 
@@ -99,7 +100,9 @@ def _part(spec: Spec, texts: Mapping[int, str], depth: int = 0) -> Part:
         case LoopSpec(count, body):
             inner = [_part(one, texts, depth + 1) for one in body]
             inside, _ = _diagram(inner, depth=depth + 1)
-            box = Box(f"loop: {count} trip{'s' * (count != 1)}", (), "loop", inside=inside, nodes=_names([spec]))
+            box = Box(
+                f"{spec.name or 'loop'}: {counted(count, 'trip')}", (), "loop", inside=inside, nodes=_names([spec])
+            )
             part = _joined(box, inner)
         case OpSpec():
             part = Part(_op_box(spec))

@@ -146,14 +146,22 @@ def _legend(panels: Sequence[Diagram], width: float) -> tuple[list[str], float]:
         values = []
     x, y = MARGIN, MARGIN
     parts = []
-    for kind in [*kinds, *values]:
-        sample, words = _sample(kind)
+    badges = any(box.badge for panel in panels for box in panel.boxes)
+    for sample, words in [*map(_sample, [*kinds, *values]), *[_BADGE] * badges]:
         step = 30 + CHAR * 0.91 * len(words) + 12
         if x > MARGIN and x + step > width + MARGIN:
             x, y = MARGIN, y + LINE + 2
         parts.append(group(x, y, [sample, text(30, 9, words, size=10)]))
         x += step
     return [group(0, 0, parts)], y + 2 * MARGIN
+
+
+_BADGE = (
+    element("circle", {"cx": 14, "cy": 5.5, "r": 7, "fill": "#1e293b"})
+    + text(14, 9, "n", fill="#ffffff", anchor="middle", size=9),
+    "the op went to loop_n",
+)
+"""The legend of the number in a dark circle."""
 
 
 def _sample(kind: str) -> tuple[str, str]:

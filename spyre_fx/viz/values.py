@@ -11,6 +11,7 @@ from torch import fx
 from spyre_fx.analysis.iteration import Kind
 from spyre_fx.analysis.iteration_space import space_of
 from spyre_fx.errors.location import source_line
+from spyre_fx.shows import size_text
 
 
 def node_kind(node: fx.Node) -> str:
@@ -101,11 +102,3 @@ def bytes_text(value: torch.Tensor) -> str:
         return size_text(math.prod(int(size) for size in value.shape) * value.element_size())
     except (TypeError, ValueError, RuntimeError):
         return ""
-
-
-def size_text(count: float) -> str:
-    """Bytes in the unit that leaves at most four digits: ``8 MiB``."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:.4g} {unit}"
-    return f"{count:.4g} B"

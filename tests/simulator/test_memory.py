@@ -61,7 +61,7 @@ def test_a_stride_that_leaves_the_buffer() -> None:
     )  # fmt: skip
     bench.run(loop(2, body))
     assert torch.equal(bench.read(target), torch.ones(SHAPE, dtype=torch.float16))
-    with pytest.raises(DeviceError, match=r"trip i_0=2\), Tensor0 'x', core 0 touches HBM bytes 0x2000 to 0x9000"):
+    with pytest.raises(DeviceError, match=r"trip 2 of i_0\), Tensor0 'x', core 0 touches HBM bytes 0x2000 to 0x9000"):
         bench.run(loop(3, body))
 
 
@@ -226,7 +226,7 @@ def test_what_a_trip_leaves_behind_is_dead() -> None:
     (trips,) = loaded.body
     assert isinstance(trips, LoadedFor)
     trips.body.reverse()
-    with pytest.raises(DeviceError, match=r"trip i_0=1.*reads bytes of a buffer whose life has ended"):
+    with pytest.raises(DeviceError, match=r"trip 1 of i_0.*reads bytes of a buffer whose life has ended"):
         Interpreter(loaded, bench.device.machine(loaded.lx_bytes), number=0).run()
 
 

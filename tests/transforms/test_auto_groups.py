@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
-from spyre_fx.transforms.auto.groups import AutoGroups, Reason, mib
+from spyre_fx.transforms.auto.groups import AutoGroups, Reason
 from spyre_fx.transforms.groups import LoopGroup
 
 
@@ -23,7 +23,3 @@ def test_groups_are_a_tuple_with_reasons():
     for other in (copy.deepcopy(groups), pickle.loads(pickle.dumps(groups))):
         assert (other, other.reasons) == (groups, groups.reasons)
         assert isinstance(other, AutoGroups)
-
-
-def test_bytes_as_text():
-    assert [mib(size) for size in (0, 2**19, 3 * 2**20)] == ["0.0 MiB", "0.5 MiB", "3.0 MiB"]

@@ -32,7 +32,7 @@ def test_every_op_shows_in_the_listing():
 
 
 def test_other_kinds_are_refused():
-    with pytest.raises(OptionError, match="draw was given a int"):
+    with pytest.raises(OptionError, match="draw was given an int"):
         draw(3)
     with pytest.raises(OptionError, match="draw was given a list of nothing"):
         draw([])
@@ -45,7 +45,7 @@ def test_other_kinds_are_refused():
 def test_a_tiled_graph_shows_nested_frames_and_how_values_move():
     _, tiled = canonical()
     text = str(draw(tiled))
-    assert "loop_0: 2 trips of 128" in text and "    loop_0: 4 trips of 128" in text
+    assert "loop_0: 2 trips of 128" in text and "    loop_0.loop_0: 4 trips of 128" in text
     assert "        mul  [128×128 f16 32 KiB]  <- add, c" in text
     words = [element.text for element in check_svg(draw(tiled).to_svg()).iter() if element.text]
     assert "▤ sliced: each trip sees its tile" in words
@@ -93,7 +93,7 @@ def test_loops_plans_specs_and_bundles_are_drawn():
     assert "elementwise_fusion" in str(draw(spyre_fx.plan(gm)))
     for picture in (draw(bundle), draw(bundle.specs), draw(list(bundle.specs)), draw(bundle.specs[0])):
         text = str(picture)
-        assert "loop: 2 trips" in text and "◆ add" in text and "◇add" not in text and "<- ◆add, ◇c" in text
+        assert "loop_0: 2 trips" in text and "◆ add" in text and "◇add" not in text and "<- ◆add, ◇c" in text
         check_svg(picture.to_svg())
     assert "in LX" in draw(bundle).to_svg() and "in HBM" in draw(bundle).to_svg()
 
@@ -143,3 +143,10 @@ def test_it_shows_itself():
     bundle = picture._repr_mimebundle_()
     assert list(bundle) == ["image/svg+xml", "text/plain"]
     assert repr(picture) == "Drawing(6 boxes)" and bundle["text/plain"] == str(picture)
+
+
+def test_the_legend_explains_numbers_in_dark_circles():
+    gm, tiled = canonical()
+    words = "the op went to loop_n"
+    assert words in draw(gm, after=tiled).to_svg()
+    assert words not in draw(tiled).to_svg()

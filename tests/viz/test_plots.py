@@ -9,10 +9,10 @@ import spyre_fx
 from spyre_fx.analysis.budget import peak_bytes, working_set
 from spyre_fx.analysis.traffic import traffic
 from spyre_fx.errors import OptionError
+from spyre_fx.shows import size_text
 from spyre_fx.viz import plot_lx_map, plot_memory, plot_tile_shapes, plot_traffic, plot_working_set
 from spyre_fx.viz.chart import ticks
 from spyre_fx.viz.plots import MOST_BARS
-from spyre_fx.viz.values import size_text
 from tests.viz.pictures import canonical, chain, check_svg
 
 KIB = 1024
@@ -34,6 +34,16 @@ def test_the_working_set_falls_below_the_capacity():
         ("after", "add", "96 KiB"),
         ("after", "mul", "64 KiB"),
     )
+
+
+def test_the_axis_names_the_ops():
+    gm, tiled = canonical()
+    shown = words(plot_working_set(gm, tiled))
+    assert "ops in the order in which they run" in shown and {"add", "mul"} <= set(shown)
+    # Where the curves run different ops, the axis names those of the last one.
+    assert "ops (after) in the order in which they run" in words(plot_memory(gm, tiled))
+    turned = plot_working_set(chain(30)).to_svg()
+    assert turned.count("rotate(60)") >= 30
 
 
 def test_memory_shows_the_peaks_of_the_budget():

@@ -13,7 +13,7 @@ from tests.viz.pictures import canonical
 def test_links_follow_the_buffers():
     bundle = spyre_fx.lower(canonical()[1])
     outer = bundle_diagram(bundle)
-    assert [box.name for box in outer.boxes] == ["a", "b", "c", "loop", "output_0"]
+    assert [box.name for box in outer.boxes] == ["a", "b", "c", "loop_0", "output_0"]
     assert [(link.source, link.target) for link in outer.links] == [(0, 3), (1, 3), (2, 3), (3, 4)]
     (inner,) = [box for box in outer.boxes[3].inside.boxes if box.inside]
     links = [(inner.inside.boxes[link.source].title, link.kind) for link in inner.inside.links]

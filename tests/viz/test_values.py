@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import spyre_fx
-from spyre_fx.viz.values import node_detail, node_kind, node_title, node_tooltip, short_dtype, size_text, value_lines
+from spyre_fx.shows import size_text
+from spyre_fx.viz.values import node_detail, node_kind, node_title, node_tooltip, short_dtype, value_lines
 
 
 def graph():

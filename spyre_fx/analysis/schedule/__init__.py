@@ -21,6 +21,7 @@ from spyre_fx.analysis.schedule.planner import analyse
 from spyre_fx.analysis.schedule.resources import ResourceEstimate
 from spyre_fx.analysis.schedule.work import SchedulePlan, WorkItem
 from spyre_fx.errors import BudgetExceeded
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.errors.schedule import NOT_A_GRAPH
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 
+@checked_call
 def plan(gm: fx.GraphModule, budget: int | WorkLedger | None = None) -> SchedulePlan:
     """Plan the work of a graph. The graph is not edited; the plan is kept with it until it changes.
 

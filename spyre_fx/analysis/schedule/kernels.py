@@ -14,6 +14,7 @@ from spyre_fx.analysis.iteration import OpCall
 from spyre_fx.analysis.iteration_space import call_of
 from spyre_fx.analysis.schedule.counting import saturating_add, saturating_mul
 from spyre_fx.analysis.schedule.operand_effects import Effect, kernel_op
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.errors.schedule import KERNEL_EFFECT, KERNEL_OUTPUTS, KERNEL_REUSE, KERNEL_TWICE, NOT_AN_OP
 from spyre_fx.torch_compat import CustomOpDef
 
@@ -135,6 +136,7 @@ CATALOGUE = Catalogue()
 """The kernels of this process, as ``torch.library`` has the ops of this process: custom ops are never unregistered."""
 
 
+@checked_call
 def register_kernel(op: Any, descriptor: KernelDescriptor | Describe) -> None:
     """Tell the planner what a custom op computes.
 

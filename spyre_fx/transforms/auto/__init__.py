@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from torch import fx
 
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.target import Target, check_target
 from spyre_fx.transforms.auto.budget import choose, within_budget
 from spyre_fx.transforms.auto.cost import CostModel
@@ -19,6 +20,7 @@ from spyre_fx.transforms.auto.groups import AutoGroups, Reason
 __all__ = ["AutoGroups", "Reason", "auto_groups"]
 
 
+@checked_call
 def auto_groups(gm: fx.GraphModule, target: Target | None = None, *, memory_budget: float | None = None) -> AutoGroups:
     """Groups for ``tile``, chosen so that working sets fit the target and main memory moves less.
 

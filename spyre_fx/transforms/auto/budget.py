@@ -8,11 +8,12 @@ from torch import fx
 
 from spyre_fx.errors import BudgetExceeded, SpyreFxError
 from spyre_fx.errors.auto import BUDGET_VALUE, OUT_OF_REACH
+from spyre_fx.shows import size_text
 from spyre_fx.target import Target
 from spyre_fx.transforms.auto.check import Tried, peak_bytes, tried
 from spyre_fx.transforms.auto.cost import CostModel, Thrift
 from spyre_fx.transforms.auto.facts import Facts
-from spyre_fx.transforms.auto.groups import AutoGroups, mib
+from spyre_fx.transforms.auto.groups import AutoGroups
 from spyre_fx.transforms.auto.search import Search
 
 STEPS = 12
@@ -75,7 +76,7 @@ def _models(target: Target, limit: int, untiled: int) -> Iterator[CostModel]:
 
 
 def _out_of_reach(limit: int, untiled: int, nearest: int, groups: AutoGroups) -> SpyreFxError:
-    error = OUT_OF_REACH(budget=mib(limit), nearest=mib(nearest), untiled=mib(untiled), bytes=nearest)
+    error = OUT_OF_REACH(budget=size_text(limit), nearest=size_text(nearest), untiled=size_text(untiled), bytes=nearest)
     assert isinstance(error, BudgetExceeded)
     error.nearest = groups
     return error

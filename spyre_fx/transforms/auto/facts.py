@@ -44,7 +44,7 @@ class Facts:
         found: dict[fx.Node, str] = {}
         for node in self.nodes:
             if node.op == "call_function" and computes_tensors(node):
-                problem = next(check_ops(Level(1, 1, (), (node,), "a loop"), self.flow), None)
+                problem = next(check_ops(Level(1, 1, (), (node,), "the graph"), self.flow), None)
                 if problem is not None:
                     found[node] = str(problem).partition(". Expected")[0]
         return found

@@ -30,11 +30,6 @@ class Reason:
         return f"{span}: {self.text}"
 
 
-def mib(count: float) -> str:
-    """Bytes as text."""
-    return f"{count / MIB:.1f} MiB"
-
-
 class AutoGroups(tuple[LoopGroup, ...]):
     """Groups as ``tile`` takes them, with ``reasons``: one for each group, then one for each region passed over."""
 

@@ -8,10 +8,11 @@ from torch import fx
 
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.regions import Value
+from spyre_fx.shows import size_text
 from spyre_fx.transforms.auto.candidates import Candidates
 from spyre_fx.transforms.auto.cost import Cost, CostModel
 from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
-from spyre_fx.transforms.auto.groups import Reason, mib
+from spyre_fx.transforms.auto.groups import Reason
 from spyre_fx.transforms.auto.tiles import Sized
 from spyre_fx.transforms.groups import LoopGroup
 
@@ -94,7 +95,7 @@ class Search:
             self._passed_over[seed.node] = Reason((seed.node.name,), "not tiled, no loop with tiles that fit holds it")
             return
         tree, before = best
-        text = f"not tiled, loops would cost {mib(tree.cost.total)}, none cost {mib(before.total)}"
+        text = f"not tiled, loops would cost {size_text(tree.cost.total)}, none cost {size_text(before.total)}"
         reason = Reason(_names(tree), text, before, tree.cost)
         for op in tree.trips.tree.ops:
             self._passed_over.setdefault(op, reason)
@@ -110,8 +111,8 @@ def _reason(best: Sized, before: Cost) -> Reason:
         f"{count} tiles of {tile} over dim {loop.seat.dim} of {loop.seat.node.name}"
         for count, tile, loop in zip(best.trips.counts(best.tiles), best.tiles, best.trips.tree.loops, strict=True)
     )
-    moved = f"moves {mib(best.cost.moved)} instead of {mib(before.moved)}"
-    text = f"{loops}; {moved}, {mib(best.cost.working_set)} a trip"
+    moved = f"moves {size_text(best.cost.moved)} instead of {size_text(before.moved)}"
+    text = f"{loops}; {moved}, {size_text(best.cost.working_set)} a trip"
     return Reason(_names(best), text, before, best.cost, tiled=True)
 
 

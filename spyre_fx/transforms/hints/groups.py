@@ -9,11 +9,12 @@ from typing import Any
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
-from spyre_fx.analysis.fake import ensure_fake
+from spyre_fx.analysis.fake import check_graph, ensure_fake
 from spyre_fx.analysis.named_dims import named_dims
 from spyre_fx.analysis.regions import Dataflow
 from spyre_fx.errors import HintWarning, SpyreFxError, collect
 from spyre_fx.errors import hints as messages
+from spyre_fx.errors.calls import checked_call
 from spyre_fx.errors.names import near
 from spyre_fx.transforms.groups import DimParts, LoopGroup
 from spyre_fx.transforms.hints.binding import DimHint, bind, dim_of, dims_of, result_along, results
@@ -31,6 +32,7 @@ class HintGroups(list[LoopGroup]):
         self.reasons = tuple(reasons)
 
 
+@checked_call
 def hints_to_coarse_tile_groups(gm: fx.GraphModule, *, strict: bool = True) -> HintGroups:
     """The groups that the ``spyre_hint`` blocks of a graph ask for.
 
@@ -61,6 +63,7 @@ def hints_to_coarse_tile_groups(gm: fx.GraphModule, *, strict: bool = True) -> H
     >>> spyre_fx.hints_to_coarse_tile_groups(gm)
     [LoopGroup(count=2, dims={'add': 0, 'relu': 0}, body=['add', 'relu'], multiple_of=None)]
     """
+    check_graph(gm)
     blocks, hidden = blocks_of(gm.graph), hidden_scopes(gm)
     if not blocks and not hidden:
         return HintGroups()
@@ -108,7 +111,7 @@ class _Maker:
         if problems:
             raise collect(problems)
         for text in self.unbound if self.strict else ():
-            warnings.warn(text, HintWarning, stacklevel=3)
+            warnings.warn(text, HintWarning, stacklevel=4)
 
     def _bind(self, block: Block, outer: tuple[Block, ...]) -> None:
         for item in block.items:
