@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import nbformat
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
@@ -17,11 +17,11 @@ LARGEST = 300_000
 build = runpy.run_path(str(FOLDER / "build.py"))
 
 
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text("utf-8"))
+def read(path: Path) -> Any:
+    return nbformat.read(path, as_version=4)
 
 
-def shown(notebook: dict[str, Any]) -> Iterator[dict[str, list[str]]]:
+def shown(notebook: Any) -> Iterator[dict[str, str]]:
     """The data of all outputs but printed text."""
     for cell in notebook["cells"]:
         yield from (output["data"] for output in cell.get("outputs", ()) if "data" in output)
@@ -48,4 +48,11 @@ def test_notebook_is_small_and_its_pictures_are_valid(path: Path) -> None:
     assert pictures
     for data in pictures:
         assert data.keys() == {"image/svg+xml", "text/plain"}
-        assert ElementTree.fromstring("".join(data["image/svg+xml"])).tag.endswith("svg")
+        assert ElementTree.fromstring(data["image/svg+xml"]).tag.endswith("svg")
+
+
+def test_a_cell_that_warns_is_an_error(tmp_path):
+    script = tmp_path / "warns.py"
+    script.write_text("# %%\nimport warnings\n\nwarnings.warn('old')\n", encoding="utf-8")
+    with pytest.raises(RuntimeError, match=r"cell 1 of warns.py writes to stderr:\n.*old"):
+        build["notebook"](script)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from IPython.core.formatters import DisplayFormatter
 
 import spyre_fx
 from spyre_fx.shows import counted
@@ -86,8 +87,7 @@ def test_copies_and_loaded_modules_show_themselves():
 
 
 def test_ipython_shows_them(scope):
-    formatters = pytest.importorskip("IPython.core.formatters")
-    formatter = formatters.DisplayFormatter()
+    formatter = DisplayFormatter()
     for name, expression, _, kinds, word in SHOWN:
         data, _ = formatter.format(eval(expression, scope))
         assert sorted(data) == kinds and word in data["text/plain"], name
