@@ -16,6 +16,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from spyre_fx.analysis.sizes import symbolic
+from spyre_fx.analysis.statistics import true_value
 from spyre_fx.errors import SpyreFxError
 from spyre_fx.errors.capture import EXAMPLE_COUNT, NO_FAKE_RESULT, NO_SHAPES, NOT_STRIDED
 from spyre_fx.errors.schedule import NOT_A_GRAPH
@@ -118,7 +119,8 @@ def _fill(gm: fx.GraphModule, known: dict[fx.Node, Any], mode: FakeTensorMode) -
             nested = node.op == "call_module" and not hasattr(gm.get_submodule(str(node.target)), "result_types_at")
             if node not in known or nested:  # a nested graph is filled even if its results are known
                 known.setdefault(node, _run(gm, node, values, mode))
-            values[node] = node.meta["val"] = _fake_tree(known[node], mode, node.name)
+            found = true_value(node, values, known[node])
+            values[node] = node.meta["val"] = _fake_tree(found, mode, node.name)
     return gm
 
 

@@ -99,6 +99,8 @@ def tensors(tree: Any) -> tuple[torch.Tensor, ...]:
     """The tensors of a nested structure, in the order of its leaves."""
     if isinstance(tree, torch.Tensor):
         return (tree,)
+    if isinstance(tree, (tuple, list)) and all(leaf is None or isinstance(leaf, torch.Tensor) for leaf in tree):
+        return tuple(leaf for leaf in tree if leaf is not None)
     return tuple(leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor))
 
 

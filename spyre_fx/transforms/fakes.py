@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from spyre_fx.analysis.fake import fake_like
+from spyre_fx.analysis.statistics import true_results
 from spyre_fx.torch_compat import FakeTensorMode
 from spyre_fx.transforms.loop_types import type_of
 
@@ -30,7 +31,7 @@ class Fakes:
             if key in self._known:
                 return _copied(self._known[key], mode)
         with mode, torch.no_grad():
-            value = function(*args, **kwargs)
+            value = true_results(function, args, function(*args, **kwargs))
         with contextlib.suppress(TypeError):
             if key is not None:
                 self._known[key] = value

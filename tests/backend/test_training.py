@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from spyre_fx.backend import Backend
 from tests.backend.helpers import assert_same, tiling
+from tests.backend.test_models import SMALL_CACHE
 
 X = torch.randn(16, 8)
 
@@ -218,3 +220,39 @@ def test_a_loss_inside(reduction: str) -> None:
             return F.cross_entropy(self.layers(x), torch.arange(16) % 8, reduction=reduction)
 
     check(Loss(), X)
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "layer": (lambda: nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 8)), (4096, 16)),
+    "batch": (
+        lambda: nn.Sequential(
+            nn.Conv2d(4, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 8, 3, padding=1)
+        ),
+        (16, 4, 32, 32),
+    ),
+    "group": (
+        lambda: nn.Sequential(
+            nn.Conv2d(4, 32, 3, padding=1), nn.GroupNorm(4, 32), nn.ReLU(), nn.Conv2d(32, 8, 3, padding=1)
+        ),
+        (16, 4, 32, 32),
+    ),
+}
+
+
+def trained(run: Any, model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    with torch.autocast("cpu", torch.bfloat16):
+        result = run(x)
+    result.float().square().mean().backward()
+    return [result.detach(), *(parameter.grad for parameter in model.parameters()), *model.buffers()]
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("name", NETS)
+def test_training_under_autocast_with_norms_in_loops(name: str, recompute: bool) -> None:
+    build, shape = NETS[name]
+    model, x = build(), torch.randn(shape)
+    twin = copy.deepcopy(model)
+    backend = Backend(target=SMALL_CACHE, recompute=recompute)
+    found = trained(torch.compile(model, backend=backend), model, x)
+    assert sum(record.loops for record in backend.graphs) >= 1
+    assert_same(found, trained(twin, twin, x), rtol=2e-2, atol=2e-3)
