@@ -9,7 +9,7 @@ import spyre_fx
 from spyre_fx.analysis.regions import Value
 from spyre_fx.errors import BudgetExceeded
 from spyre_fx.target import KIB
-from spyre_fx.transforms.auto.budget import STEPS, within_budget
+from spyre_fx.transforms.auto.budget import NEAR, PATIENCE, STEPS, within_budget
 from spyre_fx.transforms.auto.candidates import NEXT_PRODUCTS, Candidates
 from spyre_fx.transforms.auto.check import peak_bytes
 from spyre_fx.transforms.auto.cost import Cost, CostModel, Thrift
@@ -107,4 +107,25 @@ def test_the_search_is_repeated_a_few_times_only(graph, monkeypatch):
     monkeypatch.setattr("spyre_fx.transforms.auto.budget.choose", lambda *args: runs.append(1) or choose(*args))
     with pytest.raises(BudgetExceeded):
         within_budget(graph, cache(2048), 1)
-    assert len(runs) == STEPS + 2
+    assert len(runs) == 1 + PATIENCE + len(NEAR) < STEPS
+
+
+def convolutions(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    for weight in weights:
+        x = torch.conv2d(x, weight, padding=1).relu()
+    return x.mean((2, 3))
+
+
+def test_what_is_out_of_reach_is_known_soon(monkeypatch):
+    """Regions that several values lead to are grown once; how far the budget is off does not hide what can be had."""
+    graph = spyre_fx.capture(convolutions, torch.ones(4, 8, 16, 16), *[torch.ones(8, 8, 3, 3)] * 4)
+    grown = []
+    grow = spyre_fx.transforms.auto.candidates.grow
+    monkeypatch.setattr("spyre_fx.transforms.auto.candidates.grow", lambda *args: grown.append(1) or grow(*args))
+    nearest = []
+    for budget in (0.1, 0.01):
+        with pytest.raises(BudgetExceeded) as caught:
+            within_budget(graph, cache(2048), budget)
+        nearest.append(peak_bytes(spyre_fx.tile(graph, caught.value.nearest)))
+    assert len(grown) < 2_000
+    assert nearest[0] == nearest[1] < 0.3 * peak_bytes(graph)

@@ -85,12 +85,12 @@ def test_running_values_and_last_ones_stay_in_one_thread() -> None:
 
 
 def test_when_lanes_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lanes_of(8, KIB, 2) == 2
-    assert lanes_of(8, KIB, 1) == 1
-    assert lanes_of(1, KIB, 2) == 1  # the other would be idle
-    assert lanes_of(3, KIB, 2) == 1  # and here for a third of the time
-    assert lanes_of(101, KIB, 2) == 2
-    assert lanes_of(8, 9 * MIB, 2) == 1  # large tiles keep all threads busy by themselves
+    assert lanes_of(8, KIB, 4 * MIB, 2) == 2
+    assert lanes_of(8, KIB, 4 * MIB, 1) == 1
+    assert lanes_of(1, KIB, 4 * MIB, 2) == 1  # the other would be idle
+    assert lanes_of(3, KIB, 4 * MIB, 2) == 1  # and here for a third of the time
+    assert lanes_of(101, KIB, 4 * MIB, 2) == 2
+    assert lanes_of(8, 9 * MIB, 4 * MIB, 2) == 1  # large tiles keep all threads busy by themselves
     monkeypatch.setattr(lanes, "WORTHWHILE", MIB)
     x = torch.randn(64, 8)
     loop = rows(lambda x: x.exp() + 1, (x,), [0], 0, 4)

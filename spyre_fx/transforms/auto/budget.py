@@ -18,6 +18,10 @@ from spyre_fx.transforms.auto.search import Search
 
 STEPS = 12
 """How often the search is repeated with tighter limits."""
+PATIENCE = 3
+"""After how many of these without a lower peak it is given up."""
+NEAR = (16, 8, 4, 2)
+"""Parts of the untiled peak that trips may then take, to see how near to the budget any tiling comes."""
 
 
 def choose(facts: Facts, gm: fx.GraphModule, model: CostModel) -> Tried:
@@ -31,7 +35,7 @@ def within_budget(gm: fx.GraphModule, target: Target, budget: float) -> AutoGrou
     """The groups of the least effort with which ``gm`` allocates no more than ``budget`` at once.
 
     First those that are best without a budget; then the search is repeated, with ever smaller working sets and ever
-    dearer memory, until the peak of the tiled graph is low enough.
+    dearer memory, until the peak of the tiled graph is low enough or sinks no further.
 
     args:
         budget: bytes (an int), or a fraction of the peak without loops.
@@ -44,13 +48,18 @@ def within_budget(gm: fx.GraphModule, target: Target, budget: float) -> AutoGrou
         return AutoGroups()
     facts = Facts(gm)
     nearest: tuple[int, AutoGroups] | None = None
-    for model in _models(target, limit, untiled):
-        found = choose(facts, gm, model)
-        peak = peak_bytes(found.tiled)
-        if peak <= limit:
-            return found.groups
-        if nearest is None or peak < nearest[0]:
-            nearest = peak, found.groups
+    for models in _models(target, limit, untiled):
+        in_vain = 0
+        for model in models:
+            found = choose(facts, gm, model)
+            peak = peak_bytes(found.tiled)
+            if peak <= limit:
+                return found.groups
+            in_vain += 1
+            if nearest is None or peak < nearest[0]:
+                nearest, in_vain = (peak, found.groups), 0
+            if in_vain == PATIENCE:
+                break
     assert nearest is not None
     raise _out_of_reach(limit, untiled, *nearest)
 
@@ -65,14 +74,14 @@ def _in_bytes(budget: float, untiled: int) -> int:
     return int(budget * untiled)
 
 
-def _models(target: Target, limit: int, untiled: int) -> Iterator[CostModel]:
+def _models(target: Target, limit: int, untiled: int) -> Iterator[Iterator[CostModel]]:
     """What the target prefers, then ever more thrift; at last whatever comes near, if results alone are too large."""
-    yield CostModel(target)
-    allowed, weight = limit, max(target.fresh_byte_cost, 1.0)
-    for _ in range(STEPS):
-        yield CostModel(target, Thrift(limit, allowed, weight))
-        allowed, weight = allowed * 2 // 3, weight * 1.5
-    yield CostModel(target, Thrift(untiled, max(limit, untiled // 16), weight))
+    weight = max(target.fresh_byte_cost, 1.0)
+    yield iter([CostModel(target)])
+    thrifts = (Thrift(limit, limit * 2**step // 3**step, weight * 1.5**step) for step in range(STEPS))
+    yield (CostModel(target, thrift) for thrift in thrifts)
+    shares = dict.fromkeys(max(limit, untiled // part) for part in NEAR)
+    yield (CostModel(target, Thrift(untiled, share, weight * 1.5**STEPS)) for share in shares)
 
 
 def _out_of_reach(limit: int, untiled: int, nearest: int, groups: AutoGroups) -> SpyreFxError:

@@ -38,6 +38,8 @@ class Candidates:
         self.facts = facts
         self.model = model
         self.sizer = Sizer(model)
+        self._found: dict[Hashable, Sized | None] = {}
+        """What came of each region that was tried, around whichever of its values."""
 
     def around(self, seed: Value, allowed: Allowed, seen: set[Hashable]) -> Iterator[Sized]:
         """A tree for each axis of ``seed``: one loop over it, then loops inside as long as they pay.
@@ -47,13 +49,17 @@ class Candidates:
         """
         for atom in cuttable(self.facts, seed):
             region = grow(self.facts, seed.node, atom, allowed)
-            tree = tree_of(self.facts, region) if shares_work(region) else None
-            key = None if tree is None else (frozenset(tree.ops), tree.loops[0].cut[seed.node])
+            tree = self._tree(region) if shares_work(region) else None
+            key = None if tree is None else (id(tree.refined), tree.key)
             if tree is not None and key is not None and key not in seen:
                 seen.add(key)
-                trips = self._trips(tree)
-                if self.sizer.cuts(trips, 0):
-                    yield self._with_loops_inside(self.sizer.best(trips, ()))
+                if key not in self._found:
+                    trips = self._trips(tree)
+                    cuts = self.sizer.cuts(trips, 0)
+                    self._found[key] = self._with_loops_inside(self.sizer.best(trips, ())) if cuts else None
+                found = self._found[key]
+                if found is not None:
+                    yield found
 
     def scopes(self, seed: Value, allowed: Allowed) -> Iterator[Allowed]:
         """All ops that are ``allowed``; then fewer, from or behind the product before ``seed``, up to or before one of
@@ -71,22 +77,30 @@ class Candidates:
             if low > 0 or high < len(place):
                 yield _Between(low, high, place, allowed)
 
+    def _tree(self, region: Region) -> LoopTree | None:
+        return self.facts.once(("tree", *region.cut.items()), lambda: tree_of(self.facts, region))
+
     def _trips(self, tree: LoopTree) -> Trips:
-        return trips_of(tree, self.facts.flow, adds_in_place=self.model.target.is_cache)
+        in_place = self.model.target.is_cache
+        # A refinement is kept with its tree, so its number stays its own.
+        key = "trips", id(tree.refined), tree.key, in_place
+        return self.facts.once(key, lambda: trips_of(tree, self.facts.flow, adds_in_place=in_place))
 
     def _with_loops_inside(self, found: Sized) -> Sized:
         """Around each value whose tiles are still large, the largest first, the loop that saves the most."""
         if not self.model.target.is_cache:
             return self._with_loops_together(found)
         done: set[fx.Node] = set()
+        grown: set[Hashable] = set()
         while True:
             seed = self._largest(found, done)
             if seed is None:
                 return self.sizer.again(found)
             done.add(seed.node)
-            deeper = self._deeper(found, seed)
+            deeper = self._deeper(found, seed, grown)
             if deeper is not None:
                 tree, tiles = deeper
+                grown.clear()
                 found = self.sizer.with_tiles(self._trips(tree), (*found.tiles, *tiles))
 
     def _with_loops_together(self, found: Sized) -> Sized:
@@ -103,7 +117,7 @@ class Candidates:
             done.add(seed.node)
             parent, free = self._free(found.trips.tree, seed)
             deeper = []
-            for tree in self._chains(found.trips.tree, parent, seed, free):
+            for tree in self._chains(found.trips.tree, parent, seed, free, set()):
                 if tree.key not in tried:
                     tried.add(tree.key)
                     trips = self._trips(tree)
@@ -141,16 +155,19 @@ class Candidates:
         large = {value: size for value, size in sizes.items() if size > self.model.large}
         return max(large, key=large.__getitem__, default=None)
 
-    def _deeper(self, found: Sized, seed: Value) -> tuple[LoopTree, tuple[int, ...]] | None:
+    def _deeper(self, found: Sized, seed: Value, grown: set[Hashable]) -> tuple[LoopTree, tuple[int, ...]] | None:
         """The tree with one loop more around ``seed``, or two, and their tiles; None where none pays.
 
         Only the ops of the new loops are weighed, inside the loops that are around them already.
+
+        Args:
+            grown: what loops were tried inside the tree, around other values; it is added to.
         """
         tree = found.trips.tree
         parent, free = self._free(tree, seed)
         outer = tuple(found.tiles[loop] for loop in tree.around(parent))
         best: tuple[float, LoopTree, tuple[int, ...]] | None = None
-        for deeper in self._chains(tree, parent, seed, free):
+        for deeper in self._chains(tree, parent, seed, free, grown):
             chain = list(range(len(tree.loops), len(deeper.loops)))
             ops = deeper.loops[chain[0]].cut
             before = self.model.tiled(self._trips(tree.restricted(parent, ops)), outer).total
@@ -160,18 +177,27 @@ class Candidates:
                 best = saved, deeper, after.tiles[len(outer) :]
         return None if best is None else best[1:]
 
-    def _chains(self, tree: LoopTree, parent: int, seed: Value, free: Collection[fx.Node]) -> Iterator[LoopTree]:
-        """The tree with one loop more around ``seed``, and with two."""
+    def _chains(
+        self, tree: LoopTree, parent: int, seed: Value, free: Collection[fx.Node], grown: set[Hashable]
+    ) -> Iterator[LoopTree]:
+        """The tree with one loop more around ``seed``, and with two.
+
+        Args:
+            grown: regions that were yielded before, by each of their values: around another one they grow alike.
+        """
         atoms = cuttable(self.facts, seed)
         for atom in atoms:
-            deeper = self._with_loop(tree, parent, grow(self.facts, seed.node, atom, free.__contains__))
+            if (parent, seed.node, atom) in grown:
+                continue
+            region = grow(self.facts, seed.node, atom, free.__contains__)
+            grown.update((parent, op, its) for op, its in region.cut.items())
+            deeper = self._with_loop(tree, parent, region)
             if deeper is None:
                 continue
             yield deeper
             inside = deeper.loops[-1].cut.__contains__
             for other in atoms if len(list(deeper.around(parent))) + 2 <= DEEPEST else ():
-                region = grow(self.facts, seed.node, other, inside)
-                deepest = self._with_loop(deeper, len(deeper.loops) - 1, region)
+                deepest = self._with_loop(deeper, len(deeper.loops) - 1, grow(self.facts, seed.node, other, inside))
                 if deepest is not None:
                     yield deepest
 

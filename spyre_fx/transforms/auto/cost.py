@@ -129,7 +129,7 @@ class CostModel:
         """How many trips of the outermost loop a CPU runs at a time."""
         if not self.target.is_cache or any(0 in piece.summed_by for piece in trips.pieces):
             return 1
-        return lanes_of(trips.counts(tiles)[0], trips.working_set(tiles), self.target.cores)
+        return lanes_of(trips.counts(tiles)[0], trips.working_set(tiles), trips.written, self.target.cores)
 
     def _spilled(self, trips: Trips, tiles: Sequence[int], lanes: int) -> list[tuple[int, float]]:
         """What trips make and read again after it has left the cache, with its price: tiles of which two do not fit."""

@@ -7,8 +7,9 @@ its neighbour.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
+from typing import Any, TypeVar
 
 from torch import fx
 
@@ -22,6 +23,8 @@ from spyre_fx.transforms.auto.reach import Reach
 from spyre_fx.transforms.functional import make_functional
 from spyre_fx.transforms.groups import Level, Seed
 from spyre_fx.transforms.legality import check_ops, computes_tensors
+
+T = TypeVar("T")
 
 
 class Facts:
@@ -39,6 +42,18 @@ class Facts:
         self.ops_set = frozenset(self.ops)
         self.reach = self._reach()
         self.position = self.reach.position
+        self._kept: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` returns, worked out once for all models that the graph is searched with.
+
+        args:
+            key: all that the answer depends on, the graph aside.
+        """
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: T = self._kept[key]
+        return found
 
     def _refused(self) -> dict[fx.Node, str]:
         found: dict[fx.Node, str] = {}

@@ -31,8 +31,15 @@ WORTHWHILE = 4 << 20
 """Bytes that all trips must make together: handing tiles to threads takes as long as some ops on small tensors."""
 
 
-def lanes_of(trips: int, scratch: int, threads: int) -> int:
-    """How many lanes run a loop whose trips do not depend on each other and take ``scratch`` bytes each; 1: none."""
+def lanes_of(trips: int, scratch: int, written: int, threads: int) -> int:
+    """How many lanes run a loop whose trips do not depend on each other; 1: none.
+
+    Args:
+        scratch: bytes that each trip takes.
+        written: bytes of the results.
+    """
+    if trips * scratch + written < WORTHWHILE:
+        return 1
     is_small = scratch * threads <= max(ROOM, ROOM_PER_LANE * threads)
     is_even = -(-trips // threads) * threads <= WORST_BALANCE * trips
     return threads if is_small and is_even else 1
@@ -46,9 +53,9 @@ def plan_lanes(plan: LoopPlan, written: int) -> int:
     """
     is_free = not plan.carried and all(cut.stride for phase in plan.phases for cut in phase.cuts)
     trips = sum(phase.trips for phase in plan.phases)
-    if not is_free or plan.device.type != "cpu" or trips * plan.scratch + written < WORTHWHILE:
+    if not is_free or plan.device.type != "cpu":
         return 1
-    return lanes_of(trips, plan.scratch, torch.get_num_threads())
+    return lanes_of(trips, plan.scratch, written, torch.get_num_threads())
 
 
 def run_lanes(lanes: Sequence[Callable[[Any], None]], work: Iterator[Any]) -> None:
