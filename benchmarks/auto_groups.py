@@ -5,7 +5,7 @@ run: python benchmarks/auto_groups.py [words of workloads]
 Half precision. Once for a single scratchpad of 2 MiB, and once for Spyre: each core works on its part of the rows (for
 attention: of heads and queries) with what its own scratchpad may hold, and the bytes of all cores are summed up.
 ``best simple`` is the better one of the schedules in ``spyre_fx.analysis.traffic.schedules``; these keep running sums
-in half precision, while loops keep them in float32 beside what a trip adds. Graphs are traced without data.
+in half precision, while loops keep them in float32 and widen what they add to them. Graphs are traced without data.
 """
 
 from __future__ import annotations

@@ -156,20 +156,24 @@ class Builder:
             result = result.unsqueeze(dim)
         return result
 
-    def matmul(self, x: Tensor, y: Tensor, dtype: torch.dtype) -> Access:
-        """``[..., M, K] @ [..., K, N]``, leading dims broadcast."""
+    def matmul(self, x: Tensor, y: Tensor, dtype: torch.dtype, total: Access | None = None) -> Access:
+        """``[..., M, K] @ [..., K, N]``, leading dims broadcast; added to ``total``, of the same shape and dtype."""
         a = self._spread_out(self.access(x), [len(x.shape) - 1])
         b = self._spread_out(self.access(y), [len(y.shape) - 2])
         batch = broadcast(a.shape[:-2], b.shape[:-2])
         if a.shape[-1] == 1:
             full = (*batch, a.shape[-2], b.shape[-1])
-            return self.pointwise("mul", [a.expand(full), b.expand(full)], dtype)
+            product = self.pointwise("mul", [a.expand(full), b.expand(full)], dtype)
+            return product if total is None else self.pointwise("add", [total, product], dtype)
         a_batch = a.expand((*batch, *a.shape[-2:])).dims[:-2]
         b_batch = b.expand((*batch, *b.shape[-2:])).dims[:-2]
         extents = (*batch, a.shape[-2], b.shape[-1], a.shape[-1])
         left = Access(a.buffer, (*a_batch, a.dims[-2], (), a.dims[-1]), a.offset, a.advance)
         right = Access(b.buffer, (*b_batch, (), b.dims[-1], b.dims[-2]), b.offset, b.advance)
-        return self.emit("batchmatmul", OpKind.MATMUL, extents, [left, right], dtype, kept=len(extents) - 1)
+        inputs = [left, right]
+        if total is not None:
+            inputs.append(Access(total.buffer, (*total.dims, ()), total.offset, total.advance))
+        return self.emit("batchmatmul", OpKind.MATMUL, extents, inputs, dtype, kept=len(extents) - 1)
 
     def _spread_out(self, x: Access, dims: Sequence[int]) -> Access:
         """x, copied if one of ``dims``, over which it is about to be reduced, is broadcast."""

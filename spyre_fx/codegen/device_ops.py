@@ -32,6 +32,8 @@ class DeviceOp:
     constants: tuple[str, ...] = ()
     stick_free: bool = False
     """The op reduces dims other than the stick dim only."""
+    accumulates: bool = False
+    """The op may have one input more, of the dims and the format of its output: it adds to that before it rounds."""
 
     @property
     def unit(self) -> str:
@@ -41,6 +43,11 @@ class DeviceOp:
     @property
     def is_reduction(self) -> bool:
         return self.kind is not OpKind.POINTWISE
+
+    @property
+    def input_counts(self) -> tuple[int, ...]:
+        """How many inputs it may have."""
+        return (self.inputs, self.inputs + 1) if self.accumulates else (self.inputs,)
 
 
 _UNARY = (
@@ -63,7 +70,7 @@ DEVICE_OPS: dict[str, DeviceOp] = {
     "softplus": DeviceOp(1, constants=("softplusBeta", "softplusThresh")),
     "clip": DeviceOp(1, constants=("clipMin", "clipMax")),
     "where3": DeviceOp(3),
-    "batchmatmul": DeviceOp(2, OpKind.MATMUL, 0.0),
+    "batchmatmul": DeviceOp(2, OpKind.MATMUL, 0.0, accumulates=True),
     **_REDUCTIONS,
     **{f"{name}nonstick": replace(op, stick_free=True) for name, op in _REDUCTIONS.items()},
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.device_ops import OpKind
@@ -35,14 +36,23 @@ _PARTIAL_SUM_BYTES = 20
 """Bytes that HBM could move while a core passes on one partial sum: 1e-4 microseconds at 204.8 GB/s."""
 
 
-def divide(items: list[Item], layouts: Layouts, target: Target) -> dict[Kernel, Splits]:
-    """The splits of every kernel."""
+@dataclass(frozen=True)
+class Division:
+    """The splits of every kernel of a program, and what they cost: bytes through HBM, and idle cores."""
+
+    splits: dict[Kernel, Splits]
+    cost: float
+
+
+def divide(items: list[Item], layouts: Layouts, target: Target) -> Division:
+    """Choose the splits of every kernel."""
     divider = Divider(items, layouts, target)
     for kernel in sorted(kernels(items), key=_only_fills):
         divider.add(kernel)
+    regions = Regions(divider, items)
     if target.lx_planning:
-        Regions(divider, items).run()
-    return divider.chosen
+        regions.run()
+    return Division(divider.chosen, regions.cost())
 
 
 def _only_fills(kernel: Kernel) -> bool:
@@ -66,6 +76,7 @@ class Divider:
             for operand in kernel.inputs
         }
         """Trips for which an operand stays what it is, so that it is read once where there is room to hold it."""
+        self._drained = _drained(items, layouts)
 
     def add(self, kernel: Kernel) -> None:
         """Choose the splits of the next kernel."""
@@ -113,20 +124,27 @@ class Divider:
         return splits
 
     def _may_stay(self, operand: Operand) -> bool:
-        known = operand.buffer in self._makers and operand.buffer.role == "internal"
-        if not known or not self.target.lx_planning:
+        if operand.buffer not in self._makers or not self._could_stay(operand):
             return False
         maker, made = self._makers[operand.buffer]
-        still = not (any(operand.offset) or operand.advance or any(made.offset) or made.advance)
-        return still and maker.op != RESTICKIFY
+        return not (any(made.offset) or made.advance) and maker.op != RESTICKIFY
+
+    def _could_stay(self, operand: Operand) -> bool:
+        """Whether what an op uses is all of a value that may be in LX."""
+        still = not (any(operand.offset) or operand.advance)
+        return still and operand.buffer.role == "internal" and self.target.lx_planning
 
     def _cost(self, kernel: Kernel, splits: Splits) -> float:
         """Bytes through HBM, and a penalty for idle cores."""
         total, unique = 0.0, 0.0
+        leaves = self._leaves(kernel, splits)
+        moves = self._is_divided_otherwise(kernel, splits)
         for operand in kernel.inputs:
             size = self._bytes(kernel, operand)
             again = math.prod(parts for axis, parts in enumerate(splits) if axis not in operand.axes)
             unique += size
+            if operand.buffer is kernel.output.buffer and not (leaves or moves) and self._could_stay(operand):
+                continue  # what it adds to is on the core that it leaves the sum on
             if not self._may_stay(operand) or kernel.op == RESTICKIFY:
                 total += size * again / self._steady.get((kernel, operand), 1)
                 continue
@@ -134,13 +152,8 @@ class Divider:
             stays = again == 1 and ownership(kernel, operand, splits) == ownership(maker, made, self.chosen[maker])
             total += 0 if stays else size * (again + 1)
         size = self._bytes(kernel, kernel.output)
-        if self._is_made_elsewhere(kernel):
-            maker, made = self._makers[kernel.output.buffer]
-            if ownership(kernel, kernel.output, splits) != ownership(maker, made, self.chosen[maker]):
-                total += 2 * size
-        # Partial sums are put together in HBM; a value split along what its reader reduces goes there as well.
-        contested = self._contested.get(kernel, frozenset())
-        leaves = any(parts > 1 and (kernel.axes[a].reduced or a in contested) for a, parts in enumerate(splits))
+        if moves:
+            total += 2 * size
         if leaves and kernel.output.buffer.role == "internal":
             total += 2 * size
         kept = math.prod(parts for axis, parts in enumerate(splits) if axis in kernel.output.axes)
@@ -148,9 +161,21 @@ class Divider:
         total += (parts - 1) * kernel.elements(kernel.output) / kept * _PARTIAL_SUM_BYTES
         return total + (unique + size) * (self.target.cores / math.prod(splits) - 1)
 
-    def _is_made_elsewhere(self, kernel: Kernel) -> bool:
-        """Whether another op writes into the same buffer, which stays in LX if both divide it alike."""
-        return self._may_stay(kernel.output) and self._makers[kernel.output.buffer][0] is not kernel
+    def _leaves(self, kernel: Kernel, splits: Splits) -> bool:
+        """Whether the output goes through HBM: where partial sums are put together, where it is split along what its
+        reader reduces, and a sum that stands in fewer sticks for those that read it than it is split over.
+        """
+        contested = self._contested.get(kernel, frozenset())
+        if any(parts > 1 and (kernel.axes[axis].reduced or axis in contested) for axis, parts in enumerate(splits)):
+            return True
+        return any(size % splits[axis] for axis, size in self._drained.get(kernel, ()))
+
+    def _is_divided_otherwise(self, kernel: Kernel, splits: Splits) -> bool:
+        """Whether another op writes into the same buffer, which would stay in LX if both divided it alike."""
+        if not self._may_stay(kernel.output) or self._makers[kernel.output.buffer][0] is kernel:
+            return False
+        maker, made = self._makers[kernel.output.buffer]
+        return ownership(kernel, kernel.output, splits) != ownership(maker, made, self.chosen[maker])
 
     def _bytes(self, kernel: Kernel, operand: Operand) -> int:
         """Bytes that an op touches of one tensor: a whole stick per value if that is how it is stored."""
@@ -256,6 +281,27 @@ def _contested(items: list[Item]) -> dict[Kernel, frozenset[int]]:
                 if maker.kind is OpKind.POINTWISE:
                     queue += [(maker, match) for match in new]
     return {kernel: frozenset(axes) for kernel, axes in found.items()}
+
+
+def _drained(items: list[Item], layouts: Layouts) -> dict[Kernel, list[tuple[int, int]]]:
+    """For each product that is added to its output the axes of that output, with the sizes that its readers divide."""
+    found: dict[Kernel, list[tuple[int, int]]] = {}
+    sums: dict[Buffer, list[Kernel]] = defaultdict(list)
+    for kernel in kernels(items):
+        if is_sum(kernel):
+            found[kernel] = []
+            sums[kernel.output.buffer].append(kernel)
+    for reader in kernels(items) if sums else ():
+        for operand in reader.inputs:
+            for kernel in sums.get(operand.buffer, ()):
+                sizes = axis_sizes(reader, layouts)
+                found[kernel] += [(a, sizes[b]) for b in operand.axes for a in same_digits(operand, b, kernel.output)]
+    return found
+
+
+def is_sum(kernel: Kernel) -> bool:
+    """Whether an op adds a product to a sum."""
+    return kernel.kind is OpKind.MATMUL and len(kernel.inputs) > 2
 
 
 def core_order(kernel: Kernel) -> list[int]:

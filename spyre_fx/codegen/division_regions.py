@@ -41,6 +41,10 @@ class Regions:
             if not changes:
                 break
 
+    def cost(self) -> float:
+        """What the program costs with the splits that are chosen."""
+        return self._total(self.trips)
+
     def _around(self, kernel: Kernel) -> bool:
         """Let the ops around a kernel divide what they share with it as it does, or it and its like as they do."""
         regions = [

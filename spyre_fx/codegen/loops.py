@@ -8,7 +8,7 @@ loop(x, acc)                        for t in trips:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
@@ -18,7 +18,7 @@ from spyre_fx.codegen.alias import compose, place_in, resolve
 from spyre_fx.codegen.builder import Builder, HostOnly
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.known import Known
-from spyre_fx.codegen.terms import Loop, refine
+from spyre_fx.codegen.terms import Loop, Terms, refine
 from spyre_fx.codegen.tree import LoopBlock, Operation, Statement, operations
 from spyre_fx.transforms.loop_structure import LoopStructure
 from spyre_fx.transforms.loop_types import Assembled, Carried, Last, Phase, Slice
@@ -219,30 +219,58 @@ def _carry(builder: Builder, carried: Sequence[_Carry], fresh: set[Buffer]) -> N
             place = _placeable(builder, carry.value, carry.home, fresh)
         if place is not None and _in_place(builder, carry.value.buffer, place):
             builder.aliases[carry.value.buffer] = place
+            _begin_in_place(builder, carry, fresh)
         else:
             late.append(carry)
     for carry in late:
         builder.copy_into(carry.value, carry.home)
 
 
-def _in_place(builder: Builder, made: Buffer, place: Access) -> bool:
+def _begin_in_place(builder: Builder, carry: _Carry, fresh: set[Buffer]) -> None:
+    """Let what a product is added to stand at home, too, where it is another value than the running one.
+
+    acc' = acc * a + p @ v        ->        acc = acc * a; acc = acc + p @ v
+    """
+    writer = _writer(builder, carry.value.buffer)
+    if writer is None or writer.kind is not OpKind.MATMUL or len(writer.inputs) != 3:
+        return
+    total = replace(writer.inputs[2], dims=writer.inputs[2].dims[: writer.kept])
+    readers = sum(access.buffer is total.buffer for op in operations(builder.block) for access in op.inputs)
+    target = builder.resolved(replace(writer.output, dims=writer.output.dims[: writer.kept]))
+    place = _placeable(builder, total, target, fresh) if readers == 1 else None
+    if place is not None and _in_place(builder, total.buffer, place, until=writer):
+        builder.aliases[total.buffer] = place
+
+
+def _writer(builder: Builder, made: Buffer) -> Operation | None:
+    """The one op that writes a buffer, if it stands in the present block."""
+    writers = [s for s in builder.block if isinstance(s, Operation) and s.output.buffer is made]
+    alone = len(writers) == sum(op.output.buffer is made for op in operations(builder.block)) == 1
+    return writers[0] if alone else None
+
+
+def _in_place(builder: Builder, made: Buffer, place: Access, until: Operation | None = None) -> bool:
     """Whether the op that makes ``made`` may write over the running value: nobody reads the old one afterwards, and
     the op itself reads each element only where it then writes it.
+
+    Args:
+        until: the op that writes the next value there.
     """
     home = place.buffer
-    writers = [s for s in builder.block if isinstance(s, Operation) and s.output.buffer is made]
-    if len(writers) != 1 or sum(op.output.buffer is made for op in operations(builder.block)) != 1:
+    writer = _writer(builder, made)
+    if writer is None:
         return False
-    writer = writers[0]
     seen = False
     for operation in operations(builder.block):
         if seen and any(_is_on(builder, access, home) for access in operation.inputs):
             return False
+        if operation is until:
+            break
         seen = seen or operation is writer
     target = compose(writer.output, place)
     reads = [builder.resolved(access) for access in writer.inputs if _is_on(builder, access, home)]
     same = all(target is not None and _positions(read) == _positions(target) for read in reads)
-    return same and (not reads or writer.kind is OpKind.POINTWISE)
+    return same and not any(_is_on(builder, factor, home) for factor in writer.factors)
 
 
 def _is_on(builder: Builder, access: Access, buffer: Buffer) -> bool:
@@ -250,5 +278,18 @@ def _is_on(builder: Builder, access: Access, buffer: Buffer) -> bool:
 
 
 def _positions(access: Access) -> Any:
-    digits = tuple(tuple((t.extent, t.dim, t.step) for t in terms if t.extent > 1) for terms in access.dims)
-    return digits, access.offset, access.advance
+    """What two accesses of one shape share if they hold the same elements."""
+    return tuple(map(_digits, access.dims)), access.offset, access.advance
+
+
+def _digits(terms: Terms) -> list[tuple[int, int, int]]:
+    """Extent, buffer dim and step of each digit, those drawn together that count on from each other."""
+    found: list[tuple[int, int, int]] = []
+    for term in terms:
+        extent, dim, step = term.extent, term.dim, term.step
+        if extent == 1:
+            continue
+        if found and found[-1][1:] == (dim, step * extent):
+            extent *= found.pop()[0]
+        found.append((extent, dim, step))
+    return found

@@ -117,8 +117,12 @@ def _packed(builder: Builder, items: list[Item]) -> list[Item]:
 
 
 def _nests(kernel: Kernel, operand: Operand) -> bool:
-    """Whether the reduced axes run over consecutive elements of one buffer dim, the last one fastest."""
+    """Whether the reduced axes run over consecutive elements of one buffer dim, the last one fastest; or over none, as
+    in what the product is added to.
+    """
     own = {digit.axis: digit for digit in operand.digits}
+    if own.keys().isdisjoint(_reduced(kernel)):
+        return True
     step, dims = 1, set()
     for axis in reversed(_reduced(kernel)):
         if axis not in own or own[axis].step != step:

@@ -218,6 +218,6 @@ def _transposed(kernel: Kernel, lanes: Lanes) -> Kernel:
     def over(operand: Operand) -> Operand:
         return replace(operand, digits=tuple(replace(digit, axis=number[digit.axis]) for digit in operand.digits))
 
-    left, right = kernel.inputs
+    left, right, *total = kernel.inputs
     axes = tuple(kernel.axes[axis] for axis in order)
-    return replace(kernel, axes=axes, inputs=(over(right), over(left)), output=over(kernel.output))
+    return replace(kernel, axes=axes, inputs=(over(right), over(left), *map(over, total)), output=over(kernel.output))

@@ -2,7 +2,7 @@
 
 Every op has a rule about the lanes of its tensors: pointwise ops want one axis in the lanes of all of them (or one
 value per stick where a tensor lacks that axis), a matmul the reduced axis in A's lanes and the generated one in B's and
-C's, a reduction takes what it gets.
+C's and in those of what C is added to, a reduction takes what it gets.
 """
 
 from __future__ import annotations
@@ -97,13 +97,14 @@ def lanes_wanted(kernel: Kernel) -> Iterator[Lanes]:
 
 
 def _matmul_lanes(kernel: Kernel) -> Iterator[Lanes]:
-    left, right = kernel.inputs
+    left, right, *total = kernel.inputs
     inner = [axis for axis in left.axes & right.axes if kernel.axes[axis].reduced]
     for swapped, rows, columns in ((False, left, right), (True, right, left)):
         generated = [axis for axis in columns.axes - rows.axes if kernel.axes[axis].extent > 1]
         for k in inner:
             for n in sorted(generated, reverse=True) or [SPARSE]:
-                yield Lanes((n, k) if swapped else (k, n), n, swapped)
+                factors = (n, k) if swapped else (k, n)
+                yield Lanes((*factors, *(n for _ in total)), n, swapped)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,11 @@ class Operation:
     def accesses(self) -> tuple[Access, ...]:
         return (*self.inputs, self.output)
 
+    @property
+    def factors(self) -> tuple[Access, ...]:
+        """The inputs of which one element is needed for several of the output."""
+        return () if self.kind is OpKind.POINTWISE else self.inputs[:2]
+
 
 @dataclass(frozen=True, eq=False)
 class LoopBlock:

@@ -138,14 +138,31 @@ def _kind(spec: OpSpec, place: Place, target: Target) -> Problems:
     inputs = sum(arg.is_input for arg in spec.args)
     if spec.is_reduction != op.is_reduction:
         yield Problem(f"is_reduction={spec.is_reduction}", f"{op.is_reduction} for {spec.op!r}", "correct it")
-    if inputs != op.inputs:
-        yield Problem(f"{inputs} inputs", f"{op.inputs}", "give a tensor for each input; scalars are tensors too")
+    if inputs not in op.input_counts:
+        wanted = " or ".join(map(str, op.input_counts))
+        yield Problem(f"{inputs} inputs", wanted, "give a tensor for each input; scalars are tensors too")
+    elif inputs > op.inputs:
+        yield from _total(spec, spec.args[inputs - 1], spec.args[-1])
     output = {symbol for coordinate in spec.args[-1].device_coordinates for symbol in coordinate.free_symbols}
     reduced = {symbol for symbol, (extent, _) in spec.iteration_space.items() if extent > 1} - output
     if op.kind is OpKind.POINTWISE:
         reduced -= _copies(spec)
     if op.kind is OpKind.POINTWISE and reduced:
         yield Problem(f"an output without {_names(reduced)}", "all symbols in its coordinates", "add them")
+
+
+def _total(spec: OpSpec, total: TensorArg, output: TensorArg) -> Problems:
+    """What an op adds its result to has the elements of the result, in its format."""
+    if total.device_dtype != output.device_dtype:
+        found, wanted = f"an accumulator in {total.device_dtype}", f"{output.device_dtype}, as the output has"
+        yield Problem(found, wanted, "correct it")
+    long = {symbol for symbol, (extent, _) in spec.iteration_space.items() if extent > 1}
+    own, needed = (
+        {symbol for coordinate in arg.device_coordinates for symbol in coordinate.free_symbols} & long
+        for arg in (total, output)
+    )
+    if own != needed:
+        yield Problem(f"an accumulator over {_names(own)}", f"{_names(needed)}, as the output has", "correct it")
 
 
 def _copies(spec: OpSpec) -> set[sympy.Symbol]:

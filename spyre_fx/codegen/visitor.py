@@ -22,7 +22,7 @@ from torch.fx import GraphModule
 from spyre_fx.codegen import layout
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.builder import Builder
-from spyre_fx.codegen.division import Splits, divide
+from spyre_fx.codegen.division import Splits
 from spyre_fx.codegen.emit import Emitter
 from spyre_fx.codegen.holding import Holder
 from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, kernels, kernels_of
@@ -37,6 +37,7 @@ from spyre_fx.codegen.restickify import Restickifier
 from spyre_fx.codegen.staging import Stager
 from spyre_fx.codegen.stick_search import search
 from spyre_fx.codegen.sticks import Layouts
+from spyre_fx.codegen.sums import divide_sums
 from spyre_fx.codegen.top import Top
 from spyre_fx.codegen.tree import HostCall, live
 from spyre_fx.codegen.unroll import unroll_windows
@@ -59,7 +60,7 @@ def lower_graph(gm: GraphModule, target: Target) -> Lowered:
     layouts = search(items, fixed)
     items = Restickifier(builder, items, layouts).run(items)
     items = Padder(builder, layouts).run(items)
-    splits = divide(items, layouts, target)
+    items, splits = divide_sums(builder, items, layouts, target)
     counted = top.launch(items).counts
     windows = (lambda loop: loop not in counted) if target.lx_windows else None
     items, plan = _planned(builder, items, layouts, splits, list(fixed), target, windows)

@@ -23,9 +23,13 @@ def dispatch_cost(op: Descriptor, addresses: Sequence[tuple[str, ...]], free_lx:
     stick = target.stick_bytes
     inputs, output = op.inputs, op.output
     reads = _reads(op, free_lx)
-    hbm_inputs = [(operand, times) for operand, times in zip(inputs, reads, strict=True) if operand.memory == "hbm"]
-    once = sum(_core_bytes(operand, op.cores, stick) for operand, _ in hbm_inputs)
-    read = sum(times * _core_bytes(operand, op.cores, stick) for operand, times in hbm_inputs)
+    hbm_inputs = [
+        (_read_bytes(op, operand, stick), times)
+        for operand, times in zip(inputs, reads, strict=True)
+        if operand.memory == "hbm"
+    ]
+    once = sum(size for size, _ in hbm_inputs)
+    read = sum(times * size for size, times in hbm_inputs)
     # Partial results of one output are added on the way and written once; copies are written by each core.
     copied = op.pointwise and output.memory == "lx"
     written = _core_bytes(output, op.cores, stick) if copied else math.prod(output.grid) * stick
@@ -39,12 +43,18 @@ def dispatch_cost(op: Descriptor, addresses: Sequence[tuple[str, ...]], free_lx:
         hbm_read=read,
         hbm_written=written if output.memory == "hbm" else 0,
         unique_hbm=sum(distinct.values()),
-        lx_read=sum(_core_bytes(operand, op.cores, stick) for operand in inputs if operand.memory == "lx"),
+        lx_read=sum(_read_bytes(op, operand, stick) for operand in inputs if operand.memory == "lx"),
         lx_written=written if output.memory == "lx" else 0,
         lx_high_water=max((int(operand.starts.max()) + operand.span * stick for operand in lx), default=0),
         cores=op.cores,
         reread=read - once,
     )
+
+
+def _read_bytes(op: Descriptor, operand: Operand, stick: int) -> int:
+    """Bytes of one pass of all cores over an input; what a product is added to is read where its parts are added."""
+    is_total = not op.pointwise and operand in op.inputs[2:]
+    return math.prod(operand.grid) * stick if is_total else _core_bytes(operand, op.cores, stick)
 
 
 def _core_bytes(operand: Operand, cores: int, stick: int) -> int:
@@ -64,7 +74,7 @@ def _reads(op: Descriptor, free_lx: int) -> tuple[int, ...]:
     def word(operand: Operand) -> int:
         return operand.word if operand.memory == "hbm" else 0
 
-    left, right = op.inputs
+    left, right, *total = op.inputs
     product = Product(
         rows=extent(dims.rows),
         columns=extent(dims.columns),
@@ -74,4 +84,4 @@ def _reads(op: Descriptor, free_lx: int) -> tuple[int, ...]:
         result_word=word(op.output),
     )
     reads: Reads = best_reads(product, free_lx)
-    return reads.left, reads.right
+    return reads.left, reads.right, *(1 for _ in total)

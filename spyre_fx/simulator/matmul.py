@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from spyre_fx.codegen.device_ops import DEVICE_OPS
 from spyre_fx.errors.device import WRONG_OPERANDS
 from spyre_fx.simulator.descriptor import Descriptor
 
@@ -29,10 +30,18 @@ class MatmulDims:
 
 def matmul_dims(op: Descriptor, where: str) -> MatmulDims:
     """Roles of the dims of a matrix product."""
-    if len(op.inputs) != 2:
-        raise WRONG_OPERANDS(where=where, found=f"{op.name} of {len(op.inputs)} inputs", wanted="two inputs")
-    left, right = (operand.carried for operand in op.inputs)
+    if len(op.inputs) not in DEVICE_OPS[op.name].input_counts:
+        found, wanted = (
+            f"{op.name} of {len(op.inputs)} inputs",
+            "two factors, and perhaps what their product is added to",
+        )
+        raise WRONG_OPERANDS(where=where, found=found, wanted=wanted)
+    left, right, *total = (operand.carried for operand in op.inputs)
     kept = op.output.carried
+    if any(
+        has != wanted and dim.extent > 1 for one in total for has, wanted, dim in zip(one, kept, op.dims, strict=True)
+    ):
+        raise WRONG_OPERANDS(where=where, found="an accumulator over other dims", wanted="the dims of the output")
     roles: dict[tuple[bool, bool, bool], list[int]] = {}
     for position, role in enumerate(zip(left, right, kept, strict=True)):
         roles.setdefault(role, []).append(position)
@@ -50,9 +59,11 @@ def matmul_dims(op: Descriptor, where: str) -> MatmulDims:
 
 
 def matmul(op: Descriptor, inputs: Sequence[Tensor], where: str) -> Tensor:
-    """The product in float32: one sum for each slice of the summed dims, added in the order of the slices."""
+    """The product in float32: one sum for each slice of the summed dims, added in the order of the slices, then to the
+    accumulator.
+    """
     dims = matmul_dims(op, where)
-    left, right = (operand.to(torch.float32) for operand in inputs)
+    left, right, *total = (operand.to(torch.float32) for operand in inputs)
     batch, rows, columns = (
         tuple(op.dims[position].extent for position in role) for role in (dims.batch, dims.rows, dims.columns)
     )
@@ -67,7 +78,8 @@ def matmul(op: Descriptor, inputs: Sequence[Tensor], where: str) -> Tensor:
     order = (*dims.batch, *dims.rows, *dims.columns)
     rest = tuple(position for position in range(len(op.dims)) if position not in order)
     whole = result.reshape(*batch, *rows, *columns, *(1 for _ in rest))
-    return whole.permute([(*order, *rest).index(position) for position in range(len(op.dims))])
+    product = whole.permute([(*order, *rest).index(position) for position in range(len(op.dims))])
+    return total[0] + product if total else product
 
 
 def _arranged(x: Tensor, roles: Sequence[tuple[int, ...]]) -> Tensor:

@@ -19,6 +19,7 @@ from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.regions import Dataflow, Value
 from spyre_fx.errors import tiling as messages
 from spyre_fx.torch_compat import FakeTensorMode, LazyGraphModule
+from spyre_fx.transforms.accumulate import add_in_place
 from spyre_fx.transforms.atoms import AtomMap
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.crossing import Crossing
@@ -180,6 +181,9 @@ class Builder:
                 self._emit(item, body)
         outputs = [body.partial[r.value.node] if r.running else body.values[r.value] for r in results]
         body.graph.output(tuple(outputs))
+        for result, output in zip(results, outputs, strict=True):
+            if result.running:
+                add_in_place(output)
         body.graph.lint()
         return LazyGraphModule(body.modules, body.graph, class_name="LoopBody")
 

@@ -186,6 +186,45 @@ def test_matmul_on_any_division_of_the_work(splits: tuple[int, int, int], dtype:
     assert (bench.read(out).double() - exact).abs().max() <= bound
 
 
+@pytest.mark.parametrize("splits", [(1, 1, 1), (8, 1, 1), (2, 2, 1), (1, 1, 4), (2, 2, 4)])
+@pytest.mark.parametrize("dtype", HALVES_AND_SINGLES)
+def test_matmul_added_to_a_sum(splits: tuple[int, int, int], dtype: torch.dtype) -> None:
+    """In the dtype of the sum or elsewhere; rounded once, and the sum is read once however many cores share k."""
+    torch.manual_seed(1)
+    x, y, z = torch.randn(64, 256).to(dtype), torch.randn(256, 128).to(dtype), torch.randn(64, 128).to(dtype)
+    bench = Bench()
+    a, b, total, out = (
+        bench.tensor("x", x),
+        bench.tensor("y", y),
+        bench.tensor("z", z),
+        bench.buffer("o", (64, 128), dtype),
+    )
+    space = {C0: (64, splits[0]), C1: (128, splits[1]), C2: (256, splits[2])}
+    factors = bench.arg(a, (C0, C2)), bench.arg(b, (C2, C1))
+    plain = bench.run(op("batchmatmul", space, *factors, bench.arg(out, (C0, C1), output=True)))
+    counters = bench.run(
+        op("batchmatmul", space, *factors, bench.arg(total, (C0, C1)), bench.arg(out, (C0, C1), output=True)),
+        op("batchmatmul", space, *factors, bench.arg(total, (C0, C1)), bench.arg(total, (C0, C1), output=True)),
+    )
+    exact = z.double() + x.double() @ y.double()
+    eager = torch.addmm(z, x, y).double()
+    bound = 2 * (eager - exact).abs().max() + torch.finfo(dtype).eps * exact.abs().max()
+    assert (bench.read(out).double() - exact).abs().max() <= bound
+    assert torch.equal(bench.read(total), bench.read(out))
+    assert counters.hbm_read == 2 * (plain.hbm_read + z.nbytes)
+    assert counters.hbm_written == 2 * plain.hbm_written
+
+
+def test_a_sum_over_other_dims_is_refused() -> None:
+    bench = Bench()
+    a, b = bench.tensor("x", torch.ones(64, 64).half()), bench.tensor("y", torch.ones(64, 64).half())
+    out = bench.buffer("out", (64, 64))
+    space = {C0: (64, 1), C1: (64, 1), C2: (64, 1)}
+    args = bench.arg(a, (C0, C2)), bench.arg(b, (C2, C1)), bench.arg(a, (C0, C2)), bench.arg(out, (C0, C1), output=True)
+    with pytest.raises(SpecError, match="an accumulator over other dims"):
+        bench.run(op("batchmatmul", space, *args))
+
+
 def test_partial_sums_are_added_in_the_order_of_the_slices() -> None:
     """Large terms that cancel leave different float32 sums in different orders."""
     x = torch.zeros(1, 256)

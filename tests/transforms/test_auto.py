@@ -90,13 +90,13 @@ def test_attention_whose_keys_fit_is_moved_once():
 
 
 def test_attention_over_blocks_of_keys_with_sums_in_float32():
-    """36 MiB a head: 8 tiles of 1024 queries. Tiles of whole rows of scores would move 516."""
+    """24 MiB a head: 5 tiles of 1664 queries. Tiles of whole rows of scores would move 516."""
     gm = large(attention, *[(16, 8192, 128)] * 3)
     groups = spyre_fx.auto_groups(gm, ONE)
     tiled = spyre_fx.tile(gm, groups)
-    assert [loop.trips for loop in spyre_fx.summary(tiled).loops] == [16, 8, 64]
+    assert [loop.trips for loop in spyre_fx.summary(tiled).loops] == [16, 4, 128]
     assert "online" in str(spyre_fx.summary(tiled))
-    assert traffic(tiled, 2 * MIB).total == 16 * 36 * MIB
+    assert traffic(tiled, 2 * MIB).total == 16 * 24 * MIB
     assert 2 * schedules.attention_by_query_rows(8192, 8192, 128, MIB).traffic == 516 * MIB
 
 
@@ -134,7 +134,7 @@ def test_losses_without_logits_are_as_good_as_the_best_simple_schedule():
     assert traffic(tiled, 2 * MIB).total < 1.02 * best
 
 
-@pytest.mark.parametrize("width", [512, 768, 896, 1024])
+@pytest.mark.parametrize("width", [768, 896, 1024])
 def test_products_are_not_fused_where_that_moves_more(width):
     """The hidden values are read again, but each product is at its best, the activation inside the first one."""
     gm = large(mlp, (8192, width), (width, 4 * width), (4 * width, width))
@@ -144,12 +144,14 @@ def test_products_are_not_fused_where_that_moves_more(width):
     assert traffic(spyre_fx.tile(gm, groups), 2 * MIB).total == separate
 
 
-def test_narrow_products_are_fused():
-    gm = large(mlp, (8192, 256), (256, 1024), (1024, 256))
+@pytest.mark.parametrize(("width", "moved"), [(256, 9), (512, 80)])
+def test_narrow_products_are_fused(width, moved):
+    """Each row of tiles reads the weights once: the sums, in float32, leave room for 512 rows of 512."""
+    gm = large(mlp, (8192, width), (width, 4 * width), (4 * width, width))
     groups = spyre_fx.auto_groups(gm, ONE)
     assert ops_in_loops(groups) == [3]
-    separate = 2 * schedules.separate_mlp(8192, 256, 1024, 256, MIB)
-    assert traffic(spyre_fx.tile(gm, groups), 2 * MIB).total < separate
+    separate = 2 * schedules.separate_mlp(8192, width, 4 * width, width, MIB)
+    assert traffic(spyre_fx.tile(gm, groups), 2 * MIB).total == moved * MIB < separate
 
 
 def test_no_loop_where_all_ops_stand_alone():

@@ -56,8 +56,7 @@ def test_a_running_sum_in_half_precision_is_wide():
     (total,) = [piece for piece in found if piece.summed_by]
     assert (total.byte_size, total.is_wide, total.leaves, total.cut_by) == (64 * 32 * 4, True, True, ())
     assert total.left_bytes == 64 * 32 * (2 + 4 + 4)  # written, read and rounded after the loop
-    partial = [piece for piece in found if piece.value.node.name == "mm" and not piece.summed_by]
-    assert [piece.byte_size for piece in partial] == [64 * 32 * 4]
+    assert all(piece.summed_by for piece in found if piece.value.node.name == "mm")  # products are added to it in place
     widened = [piece.byte_size for piece in found if piece.value.node.name in ("exp", "w") and not piece.is_input]
     assert sorted(widened) == sorted([64 * 16 * 2, 64 * 16 * 4, 16 * 32 * 4])
 

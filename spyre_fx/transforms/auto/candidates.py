@@ -81,10 +81,9 @@ class Candidates:
         return self.facts.once(("tree", *region.cut.items()), lambda: tree_of(self.facts, region))
 
     def _trips(self, tree: LoopTree) -> Trips:
-        in_place = self.model.target.is_cache
         # A refinement is kept with its tree, so its number stays its own.
-        key = "trips", id(tree.refined), tree.key, in_place
-        return self.facts.once(key, lambda: trips_of(tree, self.facts.flow, adds_in_place=in_place))
+        key = "trips", id(tree.refined), tree.key
+        return self.facts.once(key, lambda: trips_of(tree, self.facts.flow))
 
     def _with_loops_inside(self, found: Sized) -> Sized:
         """Around each value whose tiles are still large, the largest first, the loop that saves the most."""

@@ -14,10 +14,10 @@ from spyre_fx.analysis.iteration import Kind
 from spyre_fx.analysis.regions import Dataflow, Value, readers
 from spyre_fx.analysis.rules.pointwise import pointwise
 from spyre_fx.analysis.rules.table import rule_for
+from spyre_fx.transforms.accumulate import goes_into_sum
 from spyre_fx.transforms.atoms import AtomMap
 from spyre_fx.transforms.auto.facts import value_bytes
 from spyre_fx.transforms.auto.tree import LoopTree
-from spyre_fx.transforms.executor.accumulate import goes_into_sum
 from spyre_fx.transforms.reductions import HALF
 
 FLOAT32_BYTES = 4
@@ -74,13 +74,9 @@ class Piece:
         return size
 
 
-def pieces_of(tree: LoopTree, flow: Dataflow, adds_in_place: bool = False) -> tuple[Piece, ...]:
-    """All pieces of ``tree``, in the order in which they are first needed.
-
-    Args:
-        adds_in_place: the product of a trip goes straight into a running sum, without memory of its own.
-    """
-    collector = _Collector(tree, flow, adds_in_place)
+def pieces_of(tree: LoopTree, flow: Dataflow) -> tuple[Piece, ...]:
+    """All pieces of ``tree``, in the order in which they are first needed."""
+    collector = _Collector(tree, flow)
     for op in tree.ops:
         collector.add(op)
     return tuple(collector.pieces)
@@ -90,7 +86,6 @@ def pieces_of(tree: LoopTree, flow: Dataflow, adds_in_place: bool = False) -> tu
 class _Collector:
     tree: LoopTree
     flow: Dataflow
-    adds_in_place: bool
     pieces: list[Piece] = field(default_factory=list)
     _of: dict[Value, Piece] = field(default_factory=dict)
     _inputs: dict[tuple[Value, tuple[int, ...]], Piece] = field(default_factory=dict)
@@ -153,7 +148,7 @@ class _Collector:
         if reduced:  # a running sum, from the first trip of the outermost loop that reduces to its last
             size = _accumulator_bytes(value)
             first = min(self.position[other] for other in self.tree.loops[reduced[0]].cut)
-            if not (self.adds_in_place and goes_into_sum(op.target, value.tensor.dtype)):
+            if not goes_into_sum(op.target, value.tensor.dtype):
                 self.pieces.append(Piece(value, size, cut_by, here, here, home))  # what one trip adds to it
             home = home[: home.index(reduced[0])]
         elif self._is_online(op):

@@ -135,8 +135,7 @@ def owner(node: fx.Node) -> fx.Node | None:
     return node if node.op == "call_function" else None
 
 
-def trips_of(tree: LoopTree, flow: Dataflow, adds_in_place: bool = False) -> Trips:
-    """The trips of ``tree``; ``adds_in_place``: a product goes straight into a running sum, as loops on a CPU do it."""
+def trips_of(tree: LoopTree, flow: Dataflow) -> Trips:
     work = Counter(tree.path[op] for op in tree.ops if not is_view(op))
     finest = tuple(min(_steps_in_rows(tree, loop, flow), default=0) for loop in tree.loops)
-    return Trips(tree, pieces_of(tree, flow, adds_in_place), work, finest)
+    return Trips(tree, pieces_of(tree, flow), work, finest)

@@ -1,4 +1,4 @@
-"""A product that is added to a running value goes straight into it.
+"""A product that is added to a running value goes straight into it, also where the loop does not say so.
 
     p = aten.mm(a, b)                  ->     y = aten.addmm(acc, a, b)
     y = aten.add(acc, p)
@@ -7,7 +7,6 @@
     y = aten.add(acc, aten.t(p))
 
 So the product is never written anywhere, which is what limits a sum of thin products (the gradient of a weight).
-Complex sums stay as they are: BLAS multiplies the running value by a complex 1, which makes NaN of an infinite part.
 """
 
 from __future__ import annotations
@@ -17,20 +16,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from spyre_fx.analysis.fake import copy_graph
 from spyre_fx.torch_compat import without_modes
+from spyre_fx.transforms.accumulate import WITH_SUM, goes_into_sum
 from spyre_fx.transforms.executor.out_forms import results_of
 
 aten = torch.ops.aten
-
-_WITH_SUM: dict[Any, OpOverload] = {aten.mm.default: aten.addmm.default, aten.bmm.default: aten.baddbmm.default}
-
-
-def goes_into_sum(product: Any, dtype: torch.dtype) -> bool:
-    """Whether a loop adds the results of this op to a running value of ``dtype`` where it stands."""
-    return product in _WITH_SUM and not dtype.is_complex
 
 
 def accumulate_products(body: fx.GraphModule, running: Collection[int]) -> fx.GraphModule:
@@ -48,7 +40,7 @@ def accumulate_products(body: fx.GraphModule, running: Collection[int]) -> fx.Gr
         factors = product.args
         if product is not addend:
             factors = tuple(_transposed(copied.graph, factor, node) for factor in reversed(factors))
-        node.target, node.args = _WITH_SUM[product.target], (total, *factors)
+        node.target, node.args = WITH_SUM[product.target], (total, *factors)
         for dead in dict.fromkeys((addend, product)):
             copied.graph.erase_node(dead)
     copied.recompile()

@@ -2,7 +2,7 @@
 
 A value that leaves the loop is written to its destination by the op that makes it, so that there is neither a temporary
 nor a copy. That is refused where the destination is also the memory of an argument (a running value) that is read
-later. What an inner loop begins to sum with is made there, too.
+later. What an inner loop or a product begins to sum with is made there, too.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class _Placer:
             if begun is not None and self._op_may_write(node, value, form, self.targets[begun]):
                 self.placement.direct[node, index] = begun
                 continue
-            operand = self._dying_operand(node, value) if form.elementwise else None
+            operand = self._dying_operand(node, value, form)
             self._keep(node, index, value, operand)
 
     def _place_child(self, node: fx.Node, child: LoopStructure) -> None:
@@ -149,14 +149,23 @@ class _Placer:
         return positions[0] if len(positions) == 1 else None
 
     def _begun(self, node: fx.Node) -> int | None:
-        """The result of the body that a loop inside begins with the value of ``node``, which nobody else reads."""
-        loop = next(iter(node.users), node)
-        child = child_loop(self.body, loop)
-        if child is None or len(node.users) != 1:
+        """The result of the body that begins as the value of ``node``: its one reader, a loop inside or a product, adds
+        to it.
+        """
+        reader = next(iter(node.users), node)
+        child = child_loop(self.body, reader)
+        if len(node.users) != 1:
             return None
-        for index, value in enumerate(results_of(loop)):
-            if isinstance(child.results[index], Carried) and self._granted(loop, child, index, node) is not None:
-                result = self._child_result(loop, index, child, value)
+        if child is None:
+            form, result = out_form(reader), self._result(reader, 0)
+            if form is None or result is None or not form.adds or reader.args[0] is not node:
+                return None
+            (value,) = results_of(reader)
+            alone = reader.args.count(node) == 1
+            return result if alone and self._op_may_write(reader, value, form, self.targets[result]) else None
+        for index, value in enumerate(results_of(reader)):
+            if isinstance(child.results[index], Carried) and self._granted(reader, child, index, node) is not None:
+                result = self._child_result(reader, index, child, value)
                 return None if result is None or self.targets[result].alias is not None else result
         return None
 
@@ -183,9 +192,10 @@ class _Placer:
         readers = [operand for operand in node.all_input_nodes if memory in self.live.roots[operand]]
         return readers == [memory] and all(value.shape == kind.shape for kind in results_of(memory))
 
-    def _dying_operand(self, node: fx.Node, value: torch.Tensor) -> Value | None:
+    def _dying_operand(self, node: fx.Node, value: torch.Tensor, form: OutForm) -> Value | None:
         """A value in the scratch block that an operand reads with the geometry of the result, and nobody later."""
-        for operand in node.all_input_nodes:
+        allowed = node.all_input_nodes if form.elementwise else node.all_input_nodes[:1] if form.adds else []
+        for operand in allowed:
             base = before_reshape(operand)
             readers = [other for other in node.all_input_nodes if base in self.live.roots[other]]
             dies = self.live.last_use.get(base) == self.live.positions[node]

@@ -7,6 +7,7 @@ import operator
 import torch
 from torch import fx
 
+from spyre_fx.transforms.accumulate import WITH_SUM
 from spyre_fx.transforms.loop_structure import LoopStructure, child_loop
 from spyre_fx.transforms.loop_types import Assembled, Carried
 
@@ -41,7 +42,8 @@ def _adds_in_body(body: fx.GraphModule, result: int, argument: int) -> bool:
         return False
     if len(placeholder.users) != 1:
         return False
-    if value.target == aten.add.Tensor:
+    adds_product = value.target in WITH_SUM.values() and value.args[:1] == (placeholder,)
+    if value.target == aten.add.Tensor or adds_product:
         return _adds(value, placeholder)
     index = value.args[1] if value.target is operator.getitem else 0
     call = value.args[0] if value.target is operator.getitem else value
@@ -52,6 +54,6 @@ def _adds_in_body(body: fx.GraphModule, result: int, argument: int) -> bool:
 
 
 def _adds(node: fx.Node, placeholder: fx.Node) -> bool:
-    """True for ``add(placeholder, other)`` of equal shape, either way round."""
+    """True for ``add(placeholder, other)`` of equal shape, either way round, and for a product added to it."""
     same = node.meta["val"].shape == placeholder.meta["val"].shape
     return same and list(node.args).count(placeholder) == 1 and not node.kwargs
