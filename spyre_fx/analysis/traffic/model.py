@@ -9,12 +9,15 @@
   smallest first; the others are streamed, in every trip, by the ops that read them. So are slices that only inner
   loops read: a trip keeps them if there is room, or else the inner loops read them.
 - A loop whose trip does not fit keeps nothing: its ops move their tiles as those of the outermost graph move tensors.
+- What such a loop carries is made and taken up in the scratchpad, where it begins as a constant right before the loop
+  and where one elementwise op right behind it is all that reads it (the rounding of a sum).
 - An inner loop has the room that the values of the outer trip leave.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import fx
@@ -26,6 +29,7 @@ from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.loops import carried_arguments, loop_of
 from spyre_fx.analysis.schedule.operand_effects import written_operands
 from spyre_fx.analysis.traffic.ops import op_reads
+from spyre_fx.analysis.traffic.passing import passed
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,14 @@ class _Scope:
     """Inputs that are in the scratchpad."""
     keeps: bool
     """Whether what the graph makes stays in the scratchpad."""
+    passed: frozenset[Buffer] = frozenset()
+    """What stays there on its way into a loop, or out of it."""
 
     def by_node(self) -> dict[fx.Node, Moved]:
         buffers = buffers_of(self.gm)
+        return replace(self, passed=frozenset(self._passed(buffers)))._by_node(buffers)
+
+    def _by_node(self, buffers: Buffers) -> dict[fx.Node, Moved]:
         moved: dict[fx.Node, Moved] = {}
         for node in buffers.nodes:
             made = [buffer for buffer in buffers.of[node] if buffer.producer is node and not buffer.is_input]
@@ -119,7 +128,15 @@ class _Scope:
     def total(self) -> Moved:
         return sum(self.by_node().values(), Moved())
 
+    def _passed(self, buffers: Buffers) -> Iterator[Buffer]:
+        for node in buffers.nodes if not self.keeps else ():
+            loop = loop_of(self.gm, node)
+            if loop is not None and self._fits(self._trips(node, loop, buffers)):
+                yield from passed(node, carried_arguments(loop), buffers)
+
     def _in_main(self, buffer: Buffer) -> bool:
+        if buffer in self.passed:
+            return False
         return buffer.producer not in self.held if buffer.is_input else not self.keeps
 
     def _op(self, node: fx.Node, made: list[Buffer], buffers: Buffers) -> Moved:
@@ -133,18 +150,30 @@ class _Scope:
     def _is_streamed(self, operand: fx.Node, buffers: Buffers) -> bool:
         return any(map(self._in_main, buffers.of.get(operand, ())))
 
-    def _loop(self, node: fx.Node, loop: Any, buffers: Buffers) -> Moved:
+    def _trips(self, node: fx.Node, loop: Any, buffers: Buffers) -> list[_Trip]:
+        outside = replace(self, passed=frozenset())
         held = {
-            i for i, arg in enumerate(node.args) if isinstance(arg, fx.Node) and not self._is_streamed(arg, buffers)
+            i for i, arg in enumerate(node.args) if isinstance(arg, fx.Node) and not outside._is_streamed(arg, buffers)
         }
-        trips = [_Trip(loop.body(phase), phase.trips, loop, held) for phase in loop.phases]
-        if any(trip.core > self.free for trip in trips):
+        return [_Trip(loop.body(phase), phase.trips, loop, held) for phase in loop.phases]
+
+    def _fits(self, trips: list[_Trip]) -> bool:
+        return all(trip.core <= self.free for trip in trips)
+
+    def _loop(self, node: fx.Node, loop: Any, buffers: Buffers) -> Moved:
+        trips = self._trips(node, loop, buffers)
+        if not self._fits(trips):
             return sum((trip.spilled(self.free) for trip in trips), Moved())
         kept = _kept(trips[0], self.free - max(trip.need() for trip in trips))
         free = self.free - sum(kept.values())
         once = sum(size for argument, size in kept.items() if loop.arguments[argument] is None)
         moved = sum((trip.run(free, frozenset(kept)) for trip in trips), Moved(once))
-        return moved + trips[0].ends(written=not self.keeps)
+        begun = {i for i, arg in enumerate(node.args) if isinstance(arg, fx.Node) and self._is_passed(arg, buffers)}
+        results = [buffer.index for buffer in buffers.of[node] if self._in_main(buffer)]
+        return moved + trips[0].ends(begun, results)
+
+    def _is_passed(self, node: fx.Node, buffers: Buffers) -> bool:
+        return any(buffer in self.passed for buffer in buffers.of.get(node, ()))
 
 
 class _Trip:
@@ -205,7 +234,7 @@ class _Trip:
         streamed = {*self.whole, *self.passed_on} - kept
         resident = frozenset(node for i, node in enumerate(self.inputs) if i not in streamed)
         free -= self.state
-        inside = _Kept(self.body, free, resident, True, self.live_at).total()
+        inside = _Kept(self.body, free, resident, True, live_at=self.live_at).total()
         read = {*self.sliced, *kept.intersection(self.passed_on)} - self.held
         tiles = sum(self.size(i) for i in read)
         return (inside + Moved(tiles)).times(self.count)
@@ -215,18 +244,19 @@ class _Trip:
         resident = frozenset(self.inputs[i] for i in self.held)
         return _Scope(self.body, free, resident, keeps=False).total().times(self.count)
 
-    def ends(self, written: bool) -> Moved:
-        """What enters and leaves the loop once: initial values of what is carried, and the results."""
-        read = sum(self.size(i) for i in self.carried if i not in self.held)
-        sizes = [_type_bytes(kind) for kind in self.loop.result_types]
-        return Moved(read, sum(sizes) if written else 0)
+    def ends(self, begun: set[int], results: list[int]) -> Moved:
+        """What enters and leaves the loop once: initial values of what is carried, but those that are ``begun`` in the
+        scratchpad, and those of the results that go to main memory.
+        """
+        read = sum(self.size(i) for i in self.carried if i not in self.held | begun)
+        return Moved(read, sum(_type_bytes(self.loop.result_types[i]) for i in results))
 
 
 @dataclass(frozen=True)
 class _Kept(_Scope):
     """The body of a loop whose trip fits: inner loops have what the trip leaves free at their place."""
 
-    live_at: dict[fx.Node, int]
+    live_at: dict[fx.Node, int] = field(default_factory=dict)
 
     def _loop(self, node: fx.Node, loop: Any, buffers: Buffers) -> Moved:
         inner = _Scope(self.gm, self.free - self.live_at.get(node, 0), self.held, self.keeps)

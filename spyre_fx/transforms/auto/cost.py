@@ -108,7 +108,8 @@ class CostModel:
         """Loops with the given tiles; what a trip makes and cannot keep is written and read again."""
         lanes = self._lanes(trips, tiles)
         working_set = trips.working_set(tiles) * lanes
-        moved, priced = trips.written, float(trips.written)
+        written = trips.written + (trips.drained if self.target.is_cache else 0)
+        moved, priced = written, float(written)
         counts = trips.counts(tiles)
         for piece, times in trips.reads(tiles, max(self.capacity - working_set, 0)):
             price = self.price(piece.byte_size)
@@ -123,7 +124,7 @@ class CostModel:
             priced += sum(byte_size * price for byte_size, price in spilled)
             priced += sum(ONLINE_PRICE * piece.byte_size for piece in trips.pieces if piece.is_online)
         calls = trips.calls(tiles) * (CALL_IN_LANE if lanes > 1 else 1.0)
-        return self._cost(moved, priced, trips.written + working_set, calls, working_set, trips.taken)
+        return self._cost(moved, priced, written + working_set, calls, working_set, trips.taken)
 
     def _lanes(self, trips: Trips, tiles: Sequence[int]) -> int:
         """How many trips of the outermost loop a CPU runs at a time."""

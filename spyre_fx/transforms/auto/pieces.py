@@ -54,10 +54,13 @@ class Piece:
 
     @property
     def left_bytes(self) -> int:
-        """Bytes moved for a value that leaves; a wide sum over the outermost loop is read and rounded after it."""
-        if not self.leaves:
-            return 0
-        return value_bytes(self.value) + (2 * self.byte_size if self.is_wide and 0 in self.summed_by else 0)
+        """Bytes written of a value that leaves."""
+        return value_bytes(self.value) if self.leaves else 0
+
+    @property
+    def drained_bytes(self) -> int:
+        """Bytes moved besides where no scratchpad keeps a wide sum over the outermost loop until it is rounded."""
+        return 2 * self.byte_size if self.leaves and self.is_wide and 0 in self.summed_by else 0
 
     @property
     def shape(self) -> Hashable:

@@ -52,10 +52,19 @@ class Trips:
         return sum(piece.left_bytes for piece in self.pieces)
 
     @cached_property
+    def drained(self) -> int:
+        """Bytes that the rounding of sums moves where no scratchpad keeps them."""
+        return sum(piece.drained_bytes for piece in self.pieces)
+
+    @cached_property
     def taken(self) -> int:
         """Bytes of whole values that the graph has made for the tree, or that the tree makes for the graph."""
         owners = dict.fromkeys(owner(piece.value.node) for piece in self.inputs)
-        return self.written + sum(value_bytes(value) for op in owners if op is not None for value in values_of(op))
+        return (
+            self.written
+            + self.drained
+            + sum(value_bytes(value) for op in owners if op is not None for value in values_of(op))
+        )
 
     @cached_property
     def made(self) -> int:
