@@ -18,6 +18,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from spyre_fx.transforms.stamps import inherited
+
 aten = torch.ops.aten
 
 WITH_SUM: dict[Any, OpOverload] = {aten.mm.default: aten.addmm.default, aten.bmm.default: aten.baddbmm.default}
@@ -39,5 +41,6 @@ def add_in_place(total: fx.Node) -> None:
         kinds = {(node.meta["val"].shape, node.meta["val"].dtype) for node in (total, before, product)}
         if len(kinds) == 1 and before is not product and goes_into_sum(product.target, total.meta["val"].dtype):
             total.target, total.args = WITH_SUM[product.target], (before, *product.args)
+            total.meta.update(inherited(product))  # its axes are those of the product
             total.graph.erase_node(product)
             return

@@ -185,9 +185,9 @@ def test_positions_of_an_axis_differ_from_op_to_op() -> None:
     body = tiled.loop_0.main  # type: ignore[union-attr]
     dims = {
         node.target: node.meta["loop_tiled_dims"]
-        for node in body.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)
+        for node in body.graph.find_nodes(op="call_function", target=torch.ops.aten.addmm.default)
     }
-    assert dims == {torch.ops.aten.mm.default: [[2]]}
+    assert dims == {torch.ops.aten.addmm.default: [[2]]}  # the product, added to the running sum
 
 
 def test_traces_and_module_stacks_are_kept() -> None:
