@@ -75,7 +75,7 @@ _TRACING = compile_lock
 annotate = fx_traceback.annotate
 """A context manager, which Dynamo knows as well: nodes made in it have the given entries in ``meta["custom"]``."""
 
-_LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
+_LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor", "torch.export")
 
 
 def copy_calling_convention(source: fx.Graph, destination: fx.Graph) -> None:

@@ -12,6 +12,12 @@ BAD_GROUPS = Template(
     "a list of groups",
     "pass [(ops, count), ...], [(ops, count, dims), ...], [(ops, [(count, dims), ...]), ...] or LoopGroup objects",
 )
+ONE_GROUP = Template(
+    TilingError,
+    "groups is the one group {found}",
+    "a list of groups",
+    "put the group in a list: [{found}]",
+)
 BAD_GROUP = Template(
     TilingError,
     "{group} is {found}",
@@ -279,6 +285,12 @@ LOST_VALUE = Template(
 
 # ---- 7. skipped groups
 
+STRICT = Template(
+    OptionError,
+    "strict={value!r}",
+    "True or False",
+    "choose whether a count that leaves a remainder is refused",
+)
 ON_ERROR = Template(
     OptionError,
     "on_error={value!r}",

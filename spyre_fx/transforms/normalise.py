@@ -26,7 +26,21 @@ def read_groups(graph: fx.Graph, groups: Any) -> list[Asked]:
     """
     if not isinstance(groups, (list, tuple)):
         raise messages.BAD_GROUPS(found=repr(groups))
+    if _is_one_group(groups):
+        raise messages.ONE_GROUP(found=_shown(groups))
     return Catalogue(graph.nodes).expand(groups)
+
+
+def _is_one_group(groups: Sequence[Any]) -> bool:
+    """Whether this is ``(ops, count, ...)`` or ``(ops, [(count, dims), ...])`` itself."""
+    if not isinstance(groups, tuple) or len(groups) not in (2, 3):
+        return False
+    match groups[1]:
+        case int():
+            return True
+        case [*levels] if levels:
+            return all(isinstance(level, tuple) and level and isinstance(level[0], int) for level in levels)
+    return False
 
 
 def normalise(

@@ -66,7 +66,7 @@ def tile(
 
     Raises:
         TilingError: a group is malformed, or cannot be tiled as asked; the message names the culprit.
-        OptionError: ``on_error`` is neither of the two.
+        OptionError: ``on_error`` is neither of the two, or ``strict`` no bool.
 
     Warns:
         TilingWarning: every group was skipped, and the result is an untiled copy.
@@ -80,6 +80,8 @@ def tile(
     """
     if on_error not in ("raise", "skip"):
         raise messages.ON_ERROR(value=on_error)
+    if not isinstance(strict, bool):
+        raise messages.STRICT(value=strict)
     check_graph(gm)
     asked = read_groups(gm.graph, groups)
 

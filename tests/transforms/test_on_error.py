@@ -123,6 +123,27 @@ def test_other_words(gm: fx.GraphModule) -> None:
         tile(gm, [(["exp"], 2)], on_error="ignore")
 
 
+def test_strict_is_a_bool(gm: fx.GraphModule) -> None:
+    with pytest.raises(OptionError, match=r"strict='yes'. Expected True or False"):
+        tile(gm, [(["exp"], 2)], strict="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("group", [(["exp"], 2), ("exp", 2, [0]), (["exp"], [(2, [0]), (2, [1])])])
+def test_one_group_without_a_list(gm: fx.GraphModule, group: Any) -> None:
+    with pytest.raises(TilingError, match=r"groups is the one group \(.*put the group in a list: \[\("):
+        tile(gm, group)
+    assert loops_of(tile(gm, (group,))) and loops_of(tile(gm, [list(group)]))
+
+
+def test_groups_may_stand_in_a_tuple_and_be_lists(gm: fx.GraphModule) -> None:
+    assert len(loops_of(tile(gm, (["exp", 2], [["relu"], [(2, [0])]])))) == 2
+
+
+def test_what_is_wrong_at_every_level_is_said_once(gm: fx.GraphModule) -> None:
+    with pytest.raises(TilingError, match=r"^multiple_of -1 in groups\[0\]"):
+        tile(gm, [(["exp"], [(2, [0]), (2, [1])])], multiple_of=-1)
+
+
 def test_no_list_is_no_group_to_skip(gm: fx.GraphModule) -> None:
     with pytest.raises(TilingError, match="groups is 'exp'"):
         tile(gm, "exp", on_error="skip")
