@@ -83,7 +83,7 @@ def refine(level: Level, flow: Dataflow) -> Refined:
     for inner in level.walk():
         dims = [dim for seed in inner.seeds for dim in seeded_dims(seed, inner, flow, maps)]
         if not dims:  # what came of the op that read the seed does not need it
-            seeds, op = ", ".join(map(str, inner.seeds)), inner.ops[0]
+            seeds, op = ", ".join(dict.fromkeys(map(str, inner.seeds))), inner.ops[0]
             raise messages.UNREACHED(name=op.name, group=inner.group, seeds=seeds, node=op)
         for dim in dims[1:]:
             _unify(dims[0], dim)

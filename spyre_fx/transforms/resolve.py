@@ -133,7 +133,7 @@ def _check_reached(group: Resolved, flow: Dataflow, made: Collection[fx.Node]) -
         pending += new
     lost = [op for op in group.level.ops if op not in reached and op not in made and not _costs_nothing(op)]
     if lost:
-        seeds = ", ".join(str(seed) for level in group.level.walk() for seed in level.seeds)
+        seeds = ", ".join(dict.fromkeys(str(seed) for level in group.level.walk() for seed in level.seeds))
         raise collect([messages.UNREACHED(name=op.name, group=group.level.group, seeds=seeds, node=op) for op in lost])
 
 
