@@ -78,16 +78,18 @@ class Restickifier:
         for position, wanted in enumerate(lanes.inputs):
             moved = self._input(kernel, kernel.inputs[position], wanted, beside)
             kernel = replaced(kernel, position, moved)
+        output = lanes.output
         if lanes.swapped:
             kernel = _transposed(kernel, lanes)
+            output = SPARSE if output == SPARSE else sum(not axis.reduced for axis in kernel.axes) - 1
         if kernel.kind is OpKind.REDUCTION:
             stick = lanes.inputs[0]
             inside = stick != SPARSE and kernel.axes[stick].reduced
             kernel = kernel if inside else replace(kernel, op=f"{kernel.op}nonstick")
-        if lane_of(kernel.output, self.layouts[kernel.output.buffer]) == lanes.output:
+        if lane_of(kernel.output, self.layouts[kernel.output.buffer]) == output:
             self._scopes[-1].items.append(kernel)
             return
-        temporary = self._fresh(kernel, kernel.output, lanes.output, ())
+        temporary = self._fresh(kernel, kernel.output, output, ())
         self._scopes[-1].items.append(replace(kernel, output=temporary))
         self._scopes[-1].items.append(_move(kernel, temporary, kernel.output))
 

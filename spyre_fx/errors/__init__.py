@@ -120,9 +120,9 @@ class Template:
 
 
 def collect(errors: Sequence[SpyreFxError]) -> SpyreFxError:
-    """One error of the first one's class that lists the messages of all, each once."""
-    lines = list(dict.fromkeys(line for error in errors for line in error.problems))
-    if len(lines) == 1 or len(errors) == 1:
+    """One error of the first one's class that lists the messages of all."""
+    if len(errors) == 1:
         return errors[0]
+    lines = [line for error in errors for line in error.problems]
     listing = "\n".join(f"{position}. {line}" for position, line in enumerate(lines, 1))
     return type(errors[0])(f"{len(lines)} problems:\n{listing}", lines)

@@ -64,7 +64,8 @@ def normalise(
     levels = [reader.level(tree, name) for tree, name in trees if tree is not None]
     reader.check_parts()
     if reader.problems:
-        raise collect(reader.problems)
+        # Each level of a nest says what is wrong with the whole group again.
+        raise collect(list({str(problem): problem for problem in reader.problems}.values()))
     return tuple(level for level in levels if level is not None)
 
 

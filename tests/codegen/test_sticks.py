@@ -131,3 +131,19 @@ def test_refusals_say_where_and_what_works():
     with pytest.raises(spyre_fx.LoweringError, match=words) as info:
         lowered(lambda x: x * 2, half(64, 128), levels=[(4, [1])])
     assert "multiple of 64" in str(info.value)
+
+
+@pytest.mark.parametrize("count", [2, 4, 5])
+def test_products_whose_columns_are_heads_cut_at_two_levels(count):
+    """The factors change places, and the axes of the op with them."""
+
+    def fn(x, w):
+        y = torch.relu(x).view(12, 16) @ w.t()
+        return y.view(2, 6, 2, 4).transpose(1, 2).contiguous()
+
+    x, w = torch.randn(2, 6, 16), torch.randn(8, 16)
+    gm = spyre_fx.capture(fn, x, w)
+    names = [node.name for node in gm.graph.nodes if node.op == "call_function"]
+    tiled = spyre_fx.tile(gm, [(names[names.index("mm") :], count, [1])])
+    assert tiled.graph.find_nodes(op="call_module")
+    torch.testing.assert_close(spyre_fx.lower(tiled).run(x, w), fn(x, w))

@@ -28,7 +28,7 @@ import spyre_fx
 from spyre_fx.codegen.manifest import checksum, dump
 from tests.codegen.bundle_samples import TwoPrograms
 from tests.codegen.spec_samples import SAMPLES
-from tests.conformance.device import same_bits
+from tests.conformance.numerics import same_bits
 
 VERDICTS = ("refused", "same", "other", "traceback")
 BUNDLES = ("two programs", "tiled_matmul", "remainder", "stick_sum", "1.0")

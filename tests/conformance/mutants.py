@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 import spyre_fx
 from spyre_fx.codegen.program import For, Program, statements
-from tests.conformance.device import same_bits
+from tests.conformance.numerics import same_bits
 from tests.simulator.mutations import (
     MUTATIONS,
     Mutation,
