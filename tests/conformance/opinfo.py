@@ -262,7 +262,7 @@ Every op of torch's own operator database (`torch.testing._internal.common_metho
 3. A verdict is *same* (values, types, shapes, strides and the sharing of memory are those of the untiled graph, and a
 loop is there), *refused* (by an error of this library), *wrong* (anything else) or *crash* (another exception). Samples
 that no tracer takes are *not traced*; where the untiled graph fails itself, the sample is *not run*. Values of floating
-types may differ by rounding; where those of a half type differ by more, their error against float64 may be twice that of
+types may differ by rounding; where those of half types differ by more, their error against float64 may be twice that of
 the untiled graph and one unit in the last place.
 
 {command}
