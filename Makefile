@@ -5,6 +5,8 @@ PYTHON ?= $(shell for p in python3.11 python3 python; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 PYTEST_ARGS ?=
 
 .PHONY: demo test check docs notebooks clean
@@ -12,14 +14,14 @@ PYTEST_ARGS ?=
 demo: $(INSTALLED)  ## tile, lower and run the canonical example, and say what was measured
 	$(BIN)/python examples/canonical.py
 
-test: $(INSTALLED)  ## all tests, notebooks included; PYTEST_ARGS=--slow adds the long ones
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(INSTALLED)  ## all tests, notebooks included; JOBS=1 runs them in one process, PYTEST_ARGS=--slow adds the long ones
+	$(PYTEST) $(PYTEST_ARGS)
 
 check: $(INSTALLED)  ## what CI runs: format, lint, types, then `make test`
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 docs: $(INSTALLED)  ## write the generated pages in docs/
 	$(BIN)/python docs/build.py

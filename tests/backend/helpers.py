@@ -31,17 +31,9 @@ def assert_same(found: Any, expected: Any, **tolerance: Any) -> None:
     assert pytree.tree_structure(found) == pytree.tree_structure(expected)
     for one, other in zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True):
         if isinstance(other, torch.Tensor):
-            torch.testing.assert_close(one, other, **(tolerance or usual_tolerance(other)))
+            torch.testing.assert_close(one, other, **tolerance)
         else:
             assert one == other
-
-
-def usual_tolerance(expected: torch.Tensor) -> dict[str, float]:
-    """What torch.testing allows, measured at the largest value: a small one beside it may be a sum that cancelled."""
-    if expected.dtype != torch.float32 or not expected.numel():
-        return {}
-    rtol = 1.3e-6
-    return {"rtol": rtol, "atol": max(1e-5, rtol * expected.abs().amax().nan_to_num(0.0, 0.0).item())}
 
 
 def mlp() -> nn.Sequential:
