@@ -7,8 +7,9 @@ of their own.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import fx
@@ -48,6 +49,20 @@ class Buffers:
     all: tuple[Buffer, ...]
     of: Mapping[fx.Node, tuple[Buffer, ...]]
     nodes: tuple[fx.Node, ...]
+
+    @cached_property
+    def position(self) -> Mapping[fx.Node, int]:
+        """Where each node stands in the graph."""
+        return {node: position for position, node in enumerate(self.nodes)}
+
+    @cached_property
+    def holders(self) -> Mapping[Buffer, Sequence[fx.Node]]:
+        """For each buffer the nodes whose value lives in it: the one that makes it, and views."""
+        found: dict[Buffer, list[fx.Node]] = {}
+        for node in self.nodes:
+            for buffer in self.of[node]:
+                found.setdefault(buffer, []).append(node)
+        return found
 
 
 def buffers_of(gm: fx.GraphModule) -> Buffers:

@@ -15,6 +15,7 @@ from spyre_fx.codegen.program import Program
 from spyre_fx.codegen.symbolic import size_sources
 from spyre_fx.errors.names import with_article
 from spyre_fx.errors.spec import BAD_INPUT, BAD_SIZE, UNKNOWN_VALUE
+from spyre_fx.shows import counted
 
 if TYPE_CHECKING:
     from spyre_fx.simulator import Device
@@ -137,11 +138,18 @@ def _flat_inputs(lowered: Lowered, args: tuple[Any, ...], kwargs: Mapping[str, A
         fits = spec == lowered.in_spec
         wanted = f"the structure of a call with {_example(lowered.in_spec, lowered.inputs)}"
     if not fits:
-        raise BAD_INPUT(found=f"{len(args)} arguments and {sorted(kwargs)} by name", expected=wanted)
+        raise BAD_INPUT(found=_call(args, kwargs), expected=wanted)
     open_dims = {(name, dim) for size in lowered.sizes for name, dim, _, _ in size.places}
     for name, leaf, kind in zip(lowered.inputs, leaves, lowered.input_types, strict=False):
         _check_type(name, leaf, kind, open_dims)
     return leaves
+
+
+def _call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """What a call gave: how many arguments without a name, of which types, and the names of the others."""
+    kinds = ", ".join(type(arg).__name__ for arg in args)
+    named = f", and by name {', '.join(map(repr, sorted(kwargs)))}" if kwargs else ""
+    return f"{counted(len(args), 'positional argument')}{f' ({kinds})' if kinds else ''}{named}"
 
 
 def _example(spec: pytree.TreeSpec, names: Sequence[str]) -> str:

@@ -68,6 +68,12 @@ UNKNOWN_NODE = Template(
     "the name of a node or the path of a module{nearest}",
     "correct the name",
 )
+IN_A_LOOP = Template(
+    TilingError,
+    "{group} names {name!r}, which is inside of {loop!r}: the graph is tiled already",
+    "ops of the graph itself",
+    "give all groups in one call, for the graph without loops; a nest of loops is one group, ([names], [(4, 0), (2, 1)])",
+)
 UNKNOWN_MODULE = Template(
     TilingError,
     "{group} names {choice}, but no op of the graph comes from there",

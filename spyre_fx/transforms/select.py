@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import fx
 
+from spyre_fx.analysis.loops import bodies, with_bodies
 from spyre_fx.analysis.modules import module_path
 from spyre_fx.analysis.regions import is_part, is_tensor
 from spyre_fx.errors import tiling as messages
@@ -141,6 +142,9 @@ class Catalogue:
             case str() if item in self.modules:
                 return self.modules[item]
             case str():
+                loop = self._loop_around(item)
+                if loop is not None:
+                    raise messages.IN_A_LOOP(group=group, name=item, loop=loop.name)
                 raise messages.UNKNOWN_NODE(group=group, name=item, nearest=self.nearest(item))
             case Module(path):
                 if path not in self.modules:
@@ -164,6 +168,15 @@ class Catalogue:
         nodes = difflib.get_close_matches(name, [node.name for node in self.nodes], n=1, cutoff=0.4)
         found = [*map(repr, nodes), *self._near_paths(name)]
         return f", such as {' or '.join(found)}" if found else ""
+
+    def _loop_around(self, name: str) -> fx.Node | None:
+        """The loop of the graph that has a node of that name inside, at any depth."""
+        for node in self.nodes:
+            gm = node.graph.owning_module
+            inner = [] if gm is None else [one for _, body in bodies(gm, node) for one in with_bodies(body)]
+            if any(one.name == name for body in inner for one in body.graph.nodes):
+                return node
+        return None
 
     def _near_paths(self, path: str) -> list[str]:
         return [f"module {near!r}" for near in difflib.get_close_matches(path, self.modules, n=1, cutoff=0.4)]

@@ -177,6 +177,12 @@ def test_nodes_of_another_graph(gm: fx.GraphModule) -> None:
         tile(gm, [(OPS, 2, {nodes(other, "x_1")[0]: 0})])
 
 
+def test_ops_inside_of_a_loop(gm: fx.GraphModule) -> None:
+    tiled = tile(gm, [(OPS, [(2, 0), (2, 0)])])
+    with pytest.raises(TilingError, match=rf"groups\[0\] names '{OPS[0]}', which is inside of 'loop_0'.*in one call"):
+        tile(tiled, [([OPS[0]], 2)])
+
+
 def test_a_getitem_alone() -> None:
     gm = traced(lambda x: F.layer_norm(x, (8,)) + x, torch.randn(6, 8))
     with pytest.raises(TilingError, match=r"getitem 'getitem' without 'native_layer_norm'"):

@@ -25,7 +25,7 @@ def passed(loop: fx.Node, carried: Mapping[int, int], buffers: Buffers) -> Itera
     args:
         carried: for each result that is carried from trip to trip the argument that it starts as.
     """
-    place = {node: position for position, node in enumerate(buffers.nodes)}
+    place = buffers.position
     here = place[loop]
     for argument in carried.values():
         start = loop.args[argument]
@@ -54,8 +54,9 @@ def _is_next(between: Collection[fx.Node], drains: Collection[fx.Node]) -> bool:
 
 def _drain(buffer: Buffer, buffers: Buffers) -> fx.Node | None:
     """The elementwise op that alone reads a buffer."""
-    holders = [node for node in buffers.nodes if buffer in buffers.of[node]]
-    readers = {user for holder in holders for user in holder.users if buffer not in buffers.of[user]}
+    readers = {
+        user for holder in buffers.holders.get(buffer, ()) for user in holder.users if buffer not in buffers.of[user]
+    }
     (only, *others) = readers or (None,)
     is_elementwise = only is not None and rule_for(only.target) is pointwise
     return only if is_elementwise and not others else None
