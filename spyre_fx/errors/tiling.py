@@ -72,7 +72,7 @@ IN_A_LOOP = Template(
     TilingError,
     "{group} names {name!r}, which is inside of {loop!r}: the graph is tiled already",
     "ops of the graph itself",
-    "give all groups in one call, for the graph without loops; a nest of loops is one group, ([names], [(4, 0), (2, 1)])",
+    "give all groups in one call, for the graph without loops; a nest is one group, ([names], [(4, 0), (2, 1)])",
 )
 UNKNOWN_MODULE = Template(
     TilingError,
