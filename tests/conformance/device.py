@@ -62,6 +62,8 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     refusals: Counter[str] = field(default_factory=Counter)
+    hosted: Counter[str] = field(default_factory=Counter)
+    """Why the host ran loops."""
     seen: set[Any] = field(default_factory=set)
     """What was checked, so that no graph comes twice."""
 
@@ -76,6 +78,8 @@ class Tally:
             self.counts["same"] += 1
         elif verdict == "refused":
             self.refusals[re.sub(r"'[^']*'|%\w+|\d+|\[[^\]]*\]", "_", text)[:140]] += 1
+        elif verdict == "hosted":
+            self.hosted[text] += 1
         elif verdict in ("wrong", "crash"):
             self.problems.append(f"{verdict}: {name}: {text}")
             print(self.problems[-1], flush=True)
@@ -131,7 +135,7 @@ def check(gm: fx.GraphModule, tiled: fx.GraphModule, tensors: list[torch.Tensor]
     if problem is not None:
         return "wrong", problem
     if hosted:
-        return "hosted", ""
+        return "hosted", why_hosted(bundle)
     leaves = zip(pytree.tree_leaves(results[0][1]), pytree.tree_leaves(eager), strict=True)
     return ("bit-equal" if all(same_bits(one, other) for one, other in leaves) else "same"), ""
 
@@ -151,6 +155,12 @@ def mlir_opt(text: str) -> str:
     command = [MLIR_OPT, f"--irdl-file={IRDL_FILE}", "--split-input-file", "-o", "/dev/null"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
     return done.stderr[:300] if done.returncode or done.stderr else ""
+
+
+def why_hosted(bundle: spyre_fx.Bundle) -> str:
+    """What the device lacks for the steps that the host runs."""
+    steps = [step for step in bundle.lowered.steps if not isinstance(step, DeviceStep)]
+    return "; ".join(sorted({why for step in steps for _, why in step.reasons})) or "no step names a reason"
 
 
 def has_loop(bundle: spyre_fx.Bundle, tiled: fx.GraphModule) -> bool:
@@ -292,6 +302,8 @@ def main() -> int:
     for tally in tallies.values():
         for text, count in tally.refusals.most_common():
             print(f"refused {count}: {text}")
+        for text, count in tally.hosted.most_common():
+            print(f"hosted {count}: {text}")
     rows = [[name, *(tally.counts[verdict] for verdict in VERDICTS)] for name, tally in tallies.items()]
     print(tabulate(rows, ["graphs", *VERDICTS], tablefmt="github"))
     return int(any(tally.problems for tally in tallies.values()))
