@@ -26,6 +26,7 @@ UNARY = {
     "gelu": F.gelu,
     "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
     "softplus": lambda x: F.softplus(x, 2.0, 3.0),
+    "log sigmoid": F.logsigmoid,
     "square": torch.square,
     "cube": lambda x: x**3,
     "power -1": lambda x: x**-1,

@@ -116,6 +116,23 @@ def softplus(b: Builder, x: Tensor, beta: float = 1, threshold: float = 20) -> A
     return arithmetic(b, "softplus", [x], constants={"softplusBeta": float(beta), "softplusThresh": float(threshold)})
 
 
+@lowers(aten.log_sigmoid_forward.default)
+def log_sigmoid(b: Builder, x: Tensor) -> Any:
+    """``min(x, 0) - log1p(exp(-|x|))``, the logarithm by ``softplus``; only where nobody reads the second result."""
+
+    def compute(x: Tensor) -> Tensor:
+        distance = b.pointwise("neg", [b.pointwise("abs", [x], torch.float32)], torch.float32)
+        # The threshold is never reached: no distance is above zero.
+        constants = {"softplusBeta": 1.0, "softplusThresh": 20.0}
+        curve = b.pointwise("softplus", [distance], torch.float32, constants=constants)
+        return b.pointwise("sub", [b.pointwise("minimum", [x, 0.0], torch.float32), curve], torch.float32)
+
+    assert b.node is not None
+    if x.dtype not in FLOATS or any(user.args[1] != 0 and user.users for user in b.node.users):
+        return None
+    return in_fp32(b, [x], x.dtype, compute), None
+
+
 @lowers(aten.add.Tensor, aten.add.Scalar)
 def add(b: Builder, x: Operand, y: Operand, alpha: Number = 1) -> Any:
     return arithmetic(b, "add", [x, y]) if alpha == 1 else _scaled(b, "add", x, y, alpha)
