@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from spyre_fx.codegen.access import Access, Buffer
 from spyre_fx.codegen.terms import Loop, Term, Terms, align, extent_of, refine
@@ -47,6 +48,28 @@ def resolve(access: Access, aliases: Mapping[Buffer, Access]) -> Access | None:
     found: Access | None = access
     while found is not None and found.buffer in aliases:
         found = compose(found, aliases[found.buffer])
+    return found
+
+
+def same_elements(one: Access, other: Access) -> bool:
+    """Whether two accesses of one shape to one buffer hold the same elements in the same order."""
+    return bool(_positions(one) == _positions(other))
+
+
+def _positions(access: Access) -> Any:
+    return tuple(map(_digits, access.dims)), access.offset, access.advance
+
+
+def _digits(terms: Terms) -> list[tuple[int, int, int]]:
+    """Extent, buffer dim and step of each digit, those drawn together that count on from each other."""
+    found: list[tuple[int, int, int]] = []
+    for term in terms:
+        extent, dim, step = term.extent, term.dim, term.step
+        if extent == 1:
+            continue
+        if found and found[-1][1:] == (dim, step * extent):
+            extent *= found.pop()[0]
+        found.append((extent, dim, step))
     return found
 
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
+from spyre_fx.codegen import running_sums
 from spyre_fx.codegen.access import Access, Buffer
-from spyre_fx.codegen.alias import compose, place_in, resolve
+from spyre_fx.codegen.alias import compose, place_in, resolve, same_elements
 from spyre_fx.codegen.builder import Builder, HostOnly
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.known import Known
-from spyre_fx.codegen.terms import Loop, Terms, refine
+from spyre_fx.codegen.terms import Loop, refine
 from spyre_fx.codegen.tree import LoopBlock, Operation, Statement, operations
 from spyre_fx.transforms.loop_structure import LoopStructure
 from spyre_fx.transforms.loop_types import Assembled, Carried, Last, Phase, Slice
@@ -34,6 +35,7 @@ def lower_loop(walker: Walker, module: LoopStructure, args: Sequence[Any], node:
     builder, name = walker.builder, node.name
     arguments = list(args)
     results: list[Any] = []
+    rests: dict[int, Access] = {}
     for leaf, kind in zip(module.results, module.result_types, strict=True):
         match leaf:
             case Assembled():
@@ -46,12 +48,14 @@ def lower_loop(walker: Walker, module: LoopStructure, args: Sequence[Any], node:
     for phase in module.phases:
         builder.node = node
         walker.place.append(_place(node, module, phase))
-        last = _lower_phase(walker, module, phase, arguments, results)
+        last = _lower_phase(walker, module, phase, arguments, results, rests)
         walker.place.pop()
         if last is None:
             return None
         ends = zip(module.results, results, last, strict=True)
         results = [value if isinstance(leaf, Last) else result for leaf, result, value in ends]
+    for position, rest in rests.items():
+        results[position] = running_sums.with_rest(builder, results[position], rest)
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -61,7 +65,12 @@ def _place(node: fx.Node, module: LoopStructure, phase: Phase) -> str:
 
 
 def _lower_phase(
-    walker: Walker, module: LoopStructure, phase: Phase, arguments: Sequence[Any], results: Sequence[Any]
+    walker: Walker,
+    module: LoopStructure,
+    phase: Phase,
+    arguments: Sequence[Any],
+    results: Sequence[Any],
+    rests: dict[int, Access],
 ) -> list[Any] | None:
     """Emit the trips of one phase; gives what each result of the body is after the last one."""
     builder = walker.builder
@@ -76,6 +85,15 @@ def _lower_phase(
     values = walker.run(module.body(phase), tiles, in_loop=True)
     if values is not None:
         values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
+        if phase is module.phases[0] and running_sums.loses(module):
+            rests |= _rests(builder, module, values, results)
+            builder.block = outer
+            running_sums.fill(builder, rests.values())
+            builder.block = scope
+        for position, rest in rests.items():
+            term = _addend(builder, values[position], results[position])
+            if term is not None:
+                running_sums.keep_rest(builder, results[position], term, values[position], rest)
         fresh = set(builder.created[first:])
         _leave(builder, module, phase, loop, values, results, fresh)
     builder.block = outer
@@ -88,6 +106,21 @@ def _lower_phase(
         return list(values)
     outer.append(LoopBlock(loop, scope))
     return [value.last_trip(loop) if isinstance(value, (Access, Known)) else value for value in values]
+
+
+def _rests(builder: Builder, module: LoopStructure, values: Sequence[Any], results: Sequence[Any]) -> dict[int, Access]:
+    """Room for what is lost, for each result that is a running sum."""
+    return {
+        position: running_sums.rest_beside(builder, result)
+        for position, (leaf, value, result) in enumerate(zip(module.results, values, results, strict=True))
+        if isinstance(leaf, Carried) and _addend(builder, value, result) is not None
+    }
+
+
+def _addend(builder: Builder, value: Any, home: Access) -> Access | None:
+    if not isinstance(value, Access):
+        return None
+    return running_sums.addend(builder, home, _writer(builder, value.buffer))
 
 
 def _tile(builder: Builder, value: Any, cut: Slice | None, phase: Phase, loop: Loop | None) -> Any:
@@ -269,27 +302,9 @@ def _in_place(builder: Builder, made: Buffer, place: Access, until: Operation | 
         seen = seen or operation is writer
     target = compose(writer.output, place)
     reads = [builder.resolved(access) for access in writer.inputs if _is_on(builder, access, home)]
-    same = all(target is not None and _positions(read) == _positions(target) for read in reads)
+    same = all(target is not None and same_elements(read, target) for read in reads)
     return same and not any(_is_on(builder, factor, home) for factor in writer.factors)
 
 
 def _is_on(builder: Builder, access: Access, buffer: Buffer) -> bool:
     return builder.resolved(access).buffer is buffer
-
-
-def _positions(access: Access) -> Any:
-    """What two accesses of one shape share if they hold the same elements."""
-    return tuple(map(_digits, access.dims)), access.offset, access.advance
-
-
-def _digits(terms: Terms) -> list[tuple[int, int, int]]:
-    """Extent, buffer dim and step of each digit, those drawn together that count on from each other."""
-    found: list[tuple[int, int, int]] = []
-    for term in terms:
-        extent, dim, step = term.extent, term.dim, term.step
-        if extent == 1:
-            continue
-        if found and found[-1][1:] == (dim, step * extent):
-            extent *= found.pop()[0]
-        found.append((extent, dim, step))
-    return found
