@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from spyre_fx.codegen.access import Access, Buffer, Role
-from spyre_fx.codegen.alias import resolve
+from spyre_fx.codegen.alias import compose, place_in, resolve
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.known import Known
 from spyre_fx.codegen.terms import NO_LOOPS, Loop, Terms, align, refine
@@ -37,6 +37,8 @@ Tensor = Access | Known | HostOnly
 Number = int | float | bool
 
 FLOATS = frozenset({torch.float16, torch.float32})
+WIDEN = "dl16tofp32"
+"""The cast from halves, and from truth values, to float32."""
 
 
 class Builder:
@@ -55,6 +57,8 @@ class Builder:
         self._names: Counter[str] = Counter()
         self._scalars: dict[tuple[str, torch.dtype], Buffer] = {}
         self._tensors: dict[Any, Buffer] = {}
+        self._widened: dict[Buffer, tuple[list[Statement], Operation]] = {}
+        """The op that cast each tensor of float32 from halves, and the block in which it stands."""
 
     # What the current node says.
 
@@ -158,8 +162,9 @@ class Builder:
 
     def matmul(self, x: Tensor, y: Tensor, dtype: torch.dtype, total: Access | None = None) -> Access:
         """``[..., M, K] @ [..., K, N]``, leading dims broadcast; added to ``total``, of the same shape and dtype."""
-        a = self._spread_out(self.access(x), [len(x.shape) - 1])
-        b = self._spread_out(self.access(y), [len(y.shape) - 2])
+        x, y = self._halves(self.access(x), self.access(y))
+        a = self._spread_out(x, [len(x.shape) - 1])
+        b = self._spread_out(y, [len(y.shape) - 2])
         batch = broadcast(a.shape[:-2], b.shape[:-2])
         if a.shape[-1] == 1:
             full = (*batch, a.shape[-2], b.shape[-1])
@@ -174,6 +179,22 @@ class Builder:
         if total is not None:
             inputs.append(Access(total.buffer, (*total.dims, ()), total.offset, total.advance))
         return self.emit("batchmatmul", OpKind.MATMUL, extents, inputs, dtype, kept=len(extents) - 1)
+
+    def _halves(self, *factors: Access) -> tuple[Access, ...]:
+        """What factors were widened from in this block, if all were: products are summed in float32 all the same."""
+        found = [self._before_cast(factor) for factor in factors]
+        narrow = [access for access in found if access is not None]
+        return tuple(narrow) if len(narrow) == len(factors) else factors
+
+    def _before_cast(self, x: Access) -> Access | None:
+        cast = self._widened.get(x.buffer)
+        if cast is None or cast[0] is not self.block or x.buffer in self.aliases:
+            return None
+        source, widened = cast[1].inputs[0], cast[1].output
+        if source.buffer in self.running:
+            return None
+        place = place_in(widened, source)
+        return None if place is None else compose(x, place)
 
     def _spread_out(self, x: Access, dims: Sequence[int]) -> Access:
         """x, copied if one of ``dims``, over which it is about to be reduced, is broadcast."""
@@ -241,6 +262,8 @@ class Builder:
         target = Access(output.buffer, (*output.dims, *((),) * (len(extents) - kept)), output.offset)
         operation = Operation(op, kind, extents, kept, tuple(nested), target, info, self.origin)
         self.block.append(operation)
+        if op == WIDEN and inputs[0].dtype == torch.float16:
+            self._widened[output.buffer] = (self.block, operation)
         return output
 
     def _fresh(self, name: str, dims: Sequence[Sequence[tuple[int, frozenset[Loop]]]], dtype: torch.dtype) -> Access:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,7 @@ from spyre_fx.codegen.specs import LoopSpec, OpSpec
 from spyre_fx.codegen.verify import verify_specs
 from spyre_fx.errors import SpecError
 from spyre_fx.target import Target
-from tests.codegen.device_runs import close, half, lowered, specs_of
+from tests.codegen.device_runs import close, device_ops, half, lowered, specs_of
 
 ONE = Target(cores=1)
 TARGETS = [Target(), Target(bundle_format="1.0"), ONE]
@@ -82,8 +83,11 @@ def test_filled_added_to_in_place_and_drained():
     bundle = lowered(function, *args, levels=levels)
     fill, loop, drain = bundle.lowered.steps[0].specs
     assert (fill.op, drain.op) == ("identity", "fp32todl16") and isinstance(loop, LoopSpec)
-    assert [spec.op for spec in loop.body] == ["dl16tofp32", "dl16tofp32", "batchmatmul"]
-    (product,) = sums(bundle)
+    (product,) = loop.body
+    assert sums(bundle) == [product]
+    # The loop casts its factors to float32, in which the device sums products of halves anyway.
+    formats = [arg.device_dtype for arg in product.args]
+    assert formats == ["SEN169_FP16", "SEN169_FP16", "IEEE_FP32", "IEEE_FP32"]
     places = [memory(fill, 1), memory(product, 2), memory(product, 3), memory(drain, 0)]
     assert "lx" in places[0] and places == places[:1] * 4
 
@@ -116,10 +120,41 @@ def test_a_sum_in_heads_is_scaled_in_place():
 
 def test_where_cores_share_k_the_product_is_made_first():
     """Partial sums meet in HBM: the sum itself stays on the cores, which add the product to it."""
-    bundle = close(mlp, *MLP, levels=[(2, {"mm": 0}), (4, {"mm": 1})])
+    bundle = close(torch.mm, half(64, 4096), half(4096, 64) / 64, levels=K4)
     assert not sums(bundle)
     (added,) = [spec for spec in specs_of(bundle) if spec.op == "add"]
     assert "lx" in memory(added, 0) and memory(added, 0) == memory(added, -1) and "hbm" in memory(added, 1)
+
+
+def test_factors_are_read_as_halves_unless_the_wide_ones_are_wanted():
+    def function(x, w):
+        wide = x.float()
+        return wide @ w.float(), wide * 3
+
+    args = half(64, 128), half(128, 64) / 8
+    bundle = lowered(function, *args)
+    assert sorted(device_ops(bundle)) == ["batchmatmul", "dl16tofp32", "mul"]
+    assert_products(bundle, function, *args)
+    mixed = lowered(lambda x, w: x.float() @ w, args[0], args[1].float())
+    assert device_ops(mixed) == ["dl16tofp32", "batchmatmul"]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: f"{target.bundle_format} {target.cores}")
+def test_factors_are_read_through_views_of_the_wide_ones(target):
+    def function(x, w):
+        return (x.float().reshape(8, 16, 128).transpose(1, 2) @ w.float().view(8, 16, 64),)
+
+    args = half(16, 8, 128).transpose(0, 1), half(128, 64) / 8
+    bundle = lowered(function, *args, target=target)
+    assert "dl16tofp32" not in device_ops(bundle)
+    assert_products(bundle, function, *args)
+
+
+def assert_products(bundle: Bundle, function: Callable[..., tuple[torch.Tensor, ...]], *args: torch.Tensor) -> None:
+    """Products of halves in float32 are off by no more than the order of the additions."""
+    for found, eager in zip(bundle.run(*args), function(*args), strict=True):
+        assert found.dtype == eager.dtype == torch.float32
+        torch.testing.assert_close(found, eager, rtol=1e-6, atol=4e-6)
 
 
 def test_k_of_one_is_a_pointwise_product():

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from spyre_fx.codegen.builder import FLOATS, Builder, Tensor
+from spyre_fx.codegen.builder import FLOATS, WIDEN, Builder, Tensor
 from spyre_fx.codegen.known import Known
 
 _CASTS = {
-    (torch.float16, torch.float32): "dl16tofp32",
+    (torch.float16, torch.float32): WIDEN,
     (torch.float32, torch.float16): "fp32todl16",
     (torch.bool, torch.float16): "identity",  # a truth value is a half of 0 or 1
-    (torch.bool, torch.float32): "dl16tofp32",
+    (torch.bool, torch.float32): WIDEN,
     (torch.int32, torch.float32): "int32tofp32",
     (torch.float32, torch.int32): "fp32toint32",
 }
