@@ -7,7 +7,8 @@ A JSON object whose ``groups`` lists loops; a loop has ``ops`` or a ``body`` of 
         {"count": 4, "dims": {"x": 0}, "body": ["mm", {"count": 2, "dims": [1], "body": ["relu"]}]}
     ]}
 
-``dims`` are axis positions of the first op, or name a dim of a value; left out, axis 0.
+``dims`` are axis positions of the first op, or name a dim of a value; left out, axis 0. ``multiple_of`` and
+``accumulate`` may stand beside ``count``, as in ``LoopGroup``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from spyre_fx.errors.options import GROUP_FILE, GROUP_FILE_ENTRY
 from spyre_fx.transforms.groups import LoopGroup
 
-_LEVEL_KEYS = {"count", "dims", "multiple_of"}
+_LEVEL_KEYS = {"count", "dims", "multiple_of", "accumulate"}
 
 
 def read_groups(path: str | Path) -> list[Any]:
@@ -66,4 +67,4 @@ def _loop(entry: dict[str, Any], where: str) -> LoopGroup:
         item if isinstance(item, str) else _group(item, f"{where}.body[{position}]")
         for position, item in enumerate(entry["body"])
     ]
-    return LoopGroup(entry["count"], entry.get("dims"), tuple(body), entry.get("multiple_of"))
+    return LoopGroup(entry["count"], entry.get("dims"), tuple(body), entry.get("multiple_of"), entry.get("accumulate"))

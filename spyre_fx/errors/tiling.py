@@ -291,6 +291,18 @@ LOST_VALUE = Template(
 
 # ---- 7. skipped groups
 
+ACCUMULATE = Template(
+    TilingError,
+    "accumulate={value!r} in {place}",
+    "'float32' or 'operand'",
+    "choose whether running sums of half-precision operands are kept in float32 or in the operands' own dtype",
+)
+MIXED_SUMS = Template(
+    TilingError,
+    "accumulate={value!r} in {group}, inside of a loop with {outer!r}",
+    "one choice for all loops of a group",
+    "say it in the outermost LoopGroup alone",
+)
 STRICT = Template(
     OptionError,
     "strict={value!r}",

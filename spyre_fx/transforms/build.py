@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
@@ -34,6 +35,7 @@ from spyre_fx.transforms.emit import (
 )
 from spyre_fx.transforms.loop_types import Assembled, Carried, Last, Leaves, Slice, TensorType, type_of
 from spyre_fx.transforms.place import Loop
+from spyre_fx.transforms.reductions import HALF, SUMS
 from spyre_fx.transforms.resolved import Tiles
 from spyre_fx.transforms.scopes import Arguments, Body, Scope, fake_mode, result_type
 from spyre_fx.transforms.stamps import stamp
@@ -196,7 +198,8 @@ class Builder:
         first = next(_ops(loop))
         node.meta["val"] = _result_values(results, fake_mode(first))
         stamp(node, first, loop.around(), ())
-        node.meta["loop_asked"], node.meta["loop_form"] = loop.level.count, loop.form
+        node.meta["loop_asked"] = loop.level.count
+        node.meta["loop_form"] = (*loop.form, *_half_sums(results, loop))
         node.meta["loop_group"] = loop.level.group
         around = loop.parent.around() if loop.parent else []
         for index, result in enumerate(results):
@@ -229,6 +232,19 @@ def _merged(dim: int, extents: list[int], position: int) -> Slice:
     outside, inside = math.prod(extents[:position]), math.prod(extents[position + 1 :])
     factors = (*((outside,) if outside > 1 else ()), extents[position], *((inside,) if inside > 1 else ()))
     return Slice(dim, factors, int(outside > 1))
+
+
+def _half_sums(results: list[_Result], loop: Loop) -> Iterator[str]:
+    """What a summary says of running sums that ``loop`` carries in half precision."""
+    atoms, cut = loop.group.refined.atoms, loop.group.axes[loop.level].cut
+    found: dict[torch.dtype, list[str]] = {}
+    for result in results:
+        op, dtype = result.value.node, result.type.dtype
+        is_half = result.running and loop.reduces(op) and dtype in HALF
+        if is_half and atoms[cut[loop.group.recurrences.partial(op)]].combine in SUMS:
+            found.setdefault(dtype, []).append(op.name)
+    for dtype, names in found.items():
+        yield f"sums kept in {str(dtype).removeprefix('torch.')}: {', '.join(names)}"
 
 
 def _ops(loop: Loop) -> Iterator[fx.Node]:

@@ -48,7 +48,7 @@ def emit_partial(op: fx.Node, group: Resolved, loops: Sequence[Loop], fetch: Fet
     """Reduce one tile and combine it with the running value."""
     shapes = [tile_shape(index_map, scope.tiles(group)) for index_map in group.refined.results[op]]
     combine = combine_of(op, group, loops)
-    half, dtype = op_dtype(op), accumulator_dtype(op, combine)
+    half, dtype = op_dtype(op), accumulator_dtype(op, combine, group.level.accumulate)
     can_widen = takes(op, "dtype")
 
     def fetch_widened(index: int) -> fx.Node:
@@ -86,7 +86,7 @@ def emit_identity(op: fx.Node, group: Resolved, loops: Sequence[Loop], home: Seq
         named, dtype, identity = state.partial, op.meta["val"].dtype, state.identity
     else:
         combine = combine_of(op, group, home)
-        dtype = accumulator_dtype(op, combine)
+        dtype = accumulator_dtype(op, combine, group.level.accumulate)
         identity = PRIMITIVES[combine].identity(dtype)
     kwargs = {"dtype": dtype, "device": tensors(op.meta["val"])[0].device}
     node = _run(named, group, scope, aten.full.default, (list(shape), identity), kwargs, [shape], "_start")

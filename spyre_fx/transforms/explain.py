@@ -10,10 +10,11 @@ from torch import fx
 
 from spyre_fx.analysis.fake import check_graph
 from spyre_fx.errors.calls import checked_call
+from spyre_fx.transforms.groups import Accumulate
 from spyre_fx.transforms.normalise import read_groups
 from spyre_fx.transforms.skip import tile_legal
 from spyre_fx.transforms.summary import Summary, summary
-from spyre_fx.transforms.tile import tile_groups
+from spyre_fx.transforms.tile import check_accumulate, tile_groups
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,23 @@ class Explanation:
 
 @checked_call
 def explain(
-    gm: fx.GraphModule, groups: Any, tiled_dims: Any = None, *, multiple_of: int = 1, strict: bool = False
+    gm: fx.GraphModule,
+    groups: Any,
+    tiled_dims: Any = None,
+    *,
+    multiple_of: int = 1,
+    strict: bool = False,
+    accumulate: Accumulate = "float32",
 ) -> Explanation:
     """Say what ``tile`` with the same arguments would do to every group and value.
 
     Args:
-        gm, groups, tiled_dims, multiple_of, strict: as ``tile`` takes them. ``gm`` is not edited.
+        gm, groups, tiled_dims, multiple_of, strict, accumulate: as ``tile`` takes them. ``gm`` is not edited.
 
     A group that cannot be tiled is part of the answer, not an error; its ops then stand outside of all loops.
 
     Raises:
-        TilingError: ``groups`` is no list.
+        TilingError: ``groups`` is no list, or ``accumulate`` neither ``"float32"`` nor ``"operand"``.
         CaptureError: ``gm`` is no graph module.
 
     >>> import torch
@@ -68,9 +75,10 @@ def explain(
     >>> [(op.name, op.value) for op in made.values.ops]
     [('exp', 'sliced along dim 0'), ('cumsum', 'whole')]
     """
+    check_accumulate(accumulate, "explain")
     check_graph(gm)
     asked = read_groups(gm.graph, groups)
-    tiled, refused = tile_legal(asked, lambda some: tile_groups(gm, some, tiled_dims, multiple_of, strict))
+    tiled, refused = tile_legal(asked, lambda some: tile_groups(gm, some, tiled_dims, multiple_of, strict, accumulate))
     reasons = {group.name: reason for group, reason in refused}
     verdicts = [Verdict(group.name, group.name not in reasons, reasons.get(group.name, "")) for group in asked]
     return Explanation(tuple(verdicts), replace(summary(tiled), skipped=()))

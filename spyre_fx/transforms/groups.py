@@ -14,12 +14,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 from torch import fx
 
 from spyre_fx.analysis.regions import Value
 from spyre_fx.errors.calls import checked_init
+
+Accumulate = Literal["float32", "operand"]
+"""In what a loop keeps the running sums of half-precision operands: in float32, to round them once at the end, or in
+the operands' own dtype, which takes half of the scratchpad and rounds them once per trip."""
+ACCUMULATE: tuple[str, ...] = get_args(Accumulate)
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,15 @@ class LoopGroup:
             axes make a nest of ``count`` tiles each, in the order given. A dim of a value may also be ``DimParts``.
         body: nodes or their names, and further ``LoopGroup``s.
         multiple_of: tiles are rounded up to a multiple of this many elements; None for the option of ``tile``.
+        accumulate: ``"float32"`` or ``"operand"``, as ``tile`` takes it, for this loop and all inside it; None for the
+            option of ``tile``.
     """
 
     count: int
     dims: Sequence[int] | Mapping[Any, Any] | None = None
     body: Sequence[Any] = ()
     multiple_of: int | None = None
+    accumulate: Accumulate | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,8 @@ class Level:
     """Take fewer tiles where the axis does not fall into as many, since its size was not known when they were asked
     for.
     """
+    accumulate: Accumulate = "float32"
+    """In what running sums of half precision are kept; the same at all levels of a group."""
 
     @cached_property
     def children(self) -> tuple[Level, ...]:

@@ -12,7 +12,7 @@ from spyre_fx.analysis.regions import Dataflow, is_part, producer
 from spyre_fx.analysis.sizes import same
 from spyre_fx.errors import SpyreFxError, collect
 from spyre_fx.errors import tiling as messages
-from spyre_fx.transforms.groups import Level, LoopGroup, Seed
+from spyre_fx.transforms.groups import ACCUMULATE, Accumulate, Level, LoopGroup, Seed
 from spyre_fx.transforms.seeds import read_seeds
 from spyre_fx.transforms.select import Asked, Catalogue, Every, Lines, Module, lead_first
 
@@ -49,17 +49,18 @@ def normalise(
     groups: Sequence[Asked],
     tiled_dims: Any = None,
     multiple_of: int = 1,
+    accumulate: Accumulate = "float32",
 ) -> tuple[Level, ...]:
     """One tree of levels per group.
 
     Args:
         nodes: for each node that the user may name the node of the graph that is tiled.
         groups: those of ``read_groups``.
-        tiled_dims, multiple_of: as ``tile`` takes them.
+        tiled_dims, multiple_of, accumulate: as ``tile`` takes them.
 
     errors: one ``TilingError`` that lists everything that is wrong.
     """
-    reader = _Reader(nodes, flow, tiled_dims, multiple_of)
+    reader = _Reader(nodes, flow, tiled_dims, multiple_of, accumulate)
     trees = [reader.tree(asked.group, asked.name) for asked in groups]
     levels = [reader.level(tree, name) for tree, name in trees if tree is not None]
     reader.check_parts()
@@ -72,7 +73,14 @@ def normalise(
 class _Reader:
     """Collects problems; what could not be read is None."""
 
-    def __init__(self, nodes: Mapping[fx.Node, fx.Node], flow: Dataflow, tiled_dims: Any, multiple_of: Any) -> None:
+    def __init__(
+        self,
+        nodes: Mapping[fx.Node, fx.Node],
+        flow: Dataflow,
+        tiled_dims: Any,
+        multiple_of: Any,
+        accumulate: Accumulate,
+    ) -> None:
         self.nodes = nodes
         self.by_name = {node.name: copied for node, copied in nodes.items()}
         self.catalogue = Catalogue(nodes)
@@ -80,6 +88,7 @@ class _Reader:
         self.flow = flow
         self.tiled_dims = tiled_dims
         self.multiple_of = multiple_of
+        self.accumulate: Accumulate = accumulate
         self.problems: list[SpyreFxError] = []
         self.owner: dict[fx.Node, str] = {}
         self.parts: list[tuple[fx.Node, str]] = []
@@ -114,10 +123,15 @@ class _Reader:
 
     # ---- levels
 
-    def level(self, group: LoopGroup, name: str) -> Level | None:
-        """The group as levels, one per axis."""
+    def level(self, group: LoopGroup, name: str, outer: Accumulate | None = None) -> Level | None:
+        """The group as levels, one per axis.
+
+        Args:
+            outer: in what the group around it keeps its sums.
+        """
         before = len(self.problems)
-        body = tuple(self._body(group, name))
+        accumulate = self._accumulate(group.accumulate, outer, name)
+        body = tuple(self._body(group, name, accumulate))
         multiple = self.multiple_of if group.multiple_of is None else group.multiple_of
         self._check_count(group.count, name)
         if not _is_int(multiple) or multiple < 1:
@@ -126,9 +140,11 @@ class _Reader:
             self.problems.append(messages.EMPTY_GROUP(group=name))
         if len(self.problems) > before:
             return None
-        return self._nested(group, body, multiple, name)
+        return self._nested(group, body, multiple, accumulate, name)
 
-    def _nested(self, group: LoopGroup, body: tuple[Any, ...], multiple: int, name: str) -> Level | None:
+    def _nested(
+        self, group: LoopGroup, body: tuple[Any, ...], multiple: int, accumulate: Accumulate, name: str
+    ) -> Level | None:
         dims = group.dims if group.dims is not None else self.tiled_dims if self.tiled_dims is not None else [0]
         inner = Level(group.count, multiple, (), body, name)
         ops = lead_first(inner.ops) if inner.ops[0] in self.chosen else inner.ops
@@ -136,10 +152,11 @@ class _Reader:
         for seeds in axes:
             self._check_fits(group.count, seeds[0], name)
         for position, seeds in enumerate(reversed(axes)):
-            inner = Level(group.count, multiple, seeds, (inner,) if position else body, name)
+            items = (inner,) if position else body
+            inner = Level(group.count, multiple, seeds, items, name, accumulate=accumulate)
         return inner if axes else None
 
-    def _body(self, group: LoopGroup, name: str) -> Iterator[fx.Node | Level]:
+    def _body(self, group: LoopGroup, name: str, accumulate: Accumulate) -> Iterator[fx.Node | Level]:
         items = group.body
         if isinstance(items, (str, fx.Node, LoopGroup, Module, Lines, Every)) or callable(items):
             items = [items]
@@ -149,7 +166,7 @@ class _Reader:
         nested = isinstance(items, (list, tuple)) and len(items) == 1
         for position, item in enumerate(items):
             if isinstance(item, LoopGroup):
-                level = self.level(item, name if nested else f"{name}.body[{position}]")
+                level = self.level(item, name if nested else f"{name}.body[{position}]", accumulate)
                 if level is not None:
                     yield level
                 continue
@@ -204,7 +221,18 @@ class _Reader:
             self.owner[node] = name
         return owner is None
 
-    # ---- counts and keys
+    # ---- counts, choices and keys
+
+    def _accumulate(self, own: Any, outer: Accumulate | None, name: str) -> Accumulate:
+        """In what a group keeps its sums; all loops of a group share one choice."""
+        if own is not None and own not in ACCUMULATE:
+            self.problems.append(messages.ACCUMULATE(value=own, place=name))
+        elif own is not None and outer is not None and own != outer:
+            self.problems.append(messages.MIXED_SUMS(value=own, group=name, outer=outer))
+        elif own is not None:
+            found: Accumulate = own
+            return found
+        return self.accumulate if outer is None else outer
 
     def _check_count(self, count: Any, name: str) -> None:
         if not _is_int(count) or count < 1:

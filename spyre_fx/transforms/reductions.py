@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from spyre_fx.analysis.iteration import tensors
+from spyre_fx.transforms.groups import Accumulate
 
 aten = torch.ops.aten
 
@@ -29,7 +30,7 @@ class Combine:
     op: Any
     identity: Callable[[torch.dtype], Any]
     widened: bool = False
-    """Half-precision operands are accumulated in float32 and rounded once."""
+    """Half-precision operands are accumulated in float32 and rounded once, unless they are to keep their dtype."""
 
 
 def _lowest(dtype: torch.dtype) -> Any:
@@ -97,6 +98,23 @@ COMPOSITES = frozenset(
     )
 )
 
+SUMS = frozenset(
+    (
+        "attention",
+        "log_softmax",
+        "log_softmax_backward",
+        "logsumexp",
+        "matmul",
+        "nansum",
+        "safe_softmax",
+        "softmax",
+        "softmax_backward",
+        "sum",
+    )
+)
+"""The combines that may be computed in the operands' own half precision. A mean, a norm or a variance is not among
+them: its sum may leave the range of the dtype although its result does not."""
+
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -117,10 +135,16 @@ def op_dtype(op: fx.Node) -> torch.dtype:
     return tensors(op.meta["val"])[0].dtype
 
 
-def accumulator_dtype(op: fx.Node, combine: str) -> torch.dtype:
+def accumulator_dtype(op: fx.Node, combine: str, accumulate: Accumulate) -> torch.dtype:
     """The dtype in which the running value of a primitive reduction is kept."""
     dtype = op_dtype(op)
-    return torch.float32 if PRIMITIVES[combine].widened and dtype in HALF else dtype
+    return wide_dtype(dtype, combine, accumulate) if PRIMITIVES[combine].widened else dtype
+
+
+def wide_dtype(dtype: torch.dtype, combine: str, accumulate: Accumulate) -> torch.dtype:
+    """The dtype in which a reduction of values of ``dtype`` is computed."""
+    keeps = accumulate == "operand" and combine in SUMS
+    return torch.float32 if dtype in HALF and not keeps else dtype
 
 
 def _has_addend(op: fx.Node) -> bool:

@@ -65,7 +65,7 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool, moved: dict[Value
             heirs, rewritten = {}, online.next(group, flow)
         else:
             heirs = _heirs(level, obstacle.ops, group.refined, flow)
-            rewritten = {op: rewrite(op, combine, flow) for op, combine in obstacle.ops.items()}
+            rewritten = {op: rewrite(op, combine, flow, level.accumulate) for op, combine in obstacle.ops.items()}
         if not rewritten:
             _check_reached(group, flow, made)
             return group

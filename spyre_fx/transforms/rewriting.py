@@ -16,8 +16,9 @@ from spyre_fx.analysis.iteration import OpCall, tensors
 from spyre_fx.analysis.regions import Dataflow, Value, is_part, is_tensor
 from spyre_fx.analysis.rules.shapes import normal_dims
 from spyre_fx.torch_compat import FakeTensor
+from spyre_fx.transforms.groups import Accumulate
 from spyre_fx.transforms.recurrence import Recurrence, State, one_trip
-from spyre_fx.transforms.reductions import HALF
+from spyre_fx.transforms.reductions import wide_dtype
 
 aten = torch.ops.aten
 
@@ -55,9 +56,9 @@ def known_rewrites() -> frozenset[str]:
     return frozenset(_REWRITES)
 
 
-def rewrite(op: fx.Node, combine: str, flow: Dataflow) -> Rewritten:
+def rewrite(op: fx.Node, combine: str, flow: Dataflow, accumulate: Accumulate = "float32") -> Rewritten:
     """Replace ``op``, in its graph, by ops whose reductions are primitive or part of a recurrence."""
-    emit = Emitter(op)
+    emit = Emitter(op, combine, accumulate)
     results = _REWRITES[combine](emit, OpCall(op.target, op.args, dict(op.kwargs), op.meta["val"]))
     return replace_op(op, emit, results, flow)
 
@@ -82,15 +83,20 @@ def replaced_values(op: fx.Node, rewritten: Rewritten, flow: Dataflow) -> dict[V
 
 
 class Emitter:
-    """Puts ops in front of the one that is rewritten, with shapes and its source."""
+    """Puts ops in front of the one that is rewritten, with shapes and its source.
 
-    def __init__(self, op: fx.Node) -> None:
+    Args:
+        combine: what the op does along the axis that is cut.
+        accumulate: in what sums of half precision are kept.
+    """
+
+    def __init__(self, op: fx.Node, combine: str = "sum", accumulate: Accumulate = "float32") -> None:
         self.op = op
         self.place = op
         self.ops: list[fx.Node] = []
         self.dtypes = [tensor.dtype for tensor in tensors(op.meta["val"])]
         self.selections: list[fx.Node] = []
-        self.wide = wide_dtype(self.dtypes[0])
+        self.wide = wide_dtype(self.dtypes[0], combine, accumulate)
         """The dtype to compute in."""
         self._states: list[State] = []
         self._name = ""
@@ -180,11 +186,6 @@ class Emitter:
             return self(aten.clone.default, x, memory_format=torch.contiguous_format)
         copied = self(aten.clone.default, self(aten.permute.default, x, order), memory_format=torch.contiguous_format)
         return self(aten.permute.default, copied, [order.index(dim) for dim in range(len(order))])
-
-
-def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which values of ``dtype`` are summed up."""
-    return torch.float32 if dtype in HALF else dtype
 
 
 def element_count(x: fx.Node, dims: Sequence[int]) -> int:

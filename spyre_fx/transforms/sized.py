@@ -95,7 +95,7 @@ def _items_at(level: SizedLevel, nodes: dict[str, fx.Node]) -> list[fx.Node | Le
     if size <= 1:
         return body
     at_most = level.changes and not level.strict
-    return [Level(level.count, level.multiple_of, seeds, tuple(body), level.group, at_most)]
+    return [Level(level.count, level.multiple_of, seeds, tuple(body), level.group, at_most, level.accumulate)]
 
 
 def _seed_at(seed: SizedSeed, nodes: dict[str, fx.Node]) -> Seed:
@@ -238,7 +238,8 @@ class _Replacement(Assembly):
         seeds = tuple(_named_seed(seed, names) for seed in level.seeds)
         body = tuple(self._named(item, names) if isinstance(item, Level) else item.name for item in level.body)
         changes = isinstance(level.seeds[0].size, torch.SymInt)
-        return SizedLevel(level.count, level.multiple_of, seeds, body, level.group, changes, self.strict)
+        how = level.multiple_of, seeds, body, level.group, changes, self.strict, level.accumulate
+        return SizedLevel(level.count, *how)
 
 
 def _named_seed(seed: Seed, names: dict[Value, tuple[str, int]]) -> SizedSeed:

@@ -25,7 +25,7 @@ from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.executor.plan_types import LoopPlan
 from spyre_fx.transforms.gradients.bodies import in_clean_thread
 from spyre_fx.transforms.graph_text import graph_from_data, graph_to_data
-from spyre_fx.transforms.groups import DimPart
+from spyre_fx.transforms.groups import Accumulate, DimPart
 from spyre_fx.transforms.loop_text import loop_from_data, loop_to_data
 from spyre_fx.transforms.loop_types import TensorType
 
@@ -57,6 +57,7 @@ class SizedLevel:
     changes: bool
     """Whether the size of its axis is known at run time only."""
     strict: bool
+    accumulate: Accumulate
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from spyre_fx.errors import TilingWarning
 from spyre_fx.errors import tiling as messages
 from spyre_fx.errors.calls import checked_call
 from spyre_fx.transforms.functional import make_functional
+from spyre_fx.transforms.groups import ACCUMULATE, Accumulate
 from spyre_fx.transforms.normalise import normalise, read_groups
 from spyre_fx.transforms.replace import tile_levels
 from spyre_fx.transforms.select import Asked
@@ -33,6 +34,7 @@ def tile(
     multiple_of: int = 1,
     strict: bool = False,
     on_error: str = "raise",
+    accumulate: Accumulate = "float32",
 ) -> fx.GraphModule:
     """A new module in which each group of ops runs tile by tile, inside ``call_module(CountedLoop)`` nodes.
 
@@ -49,6 +51,10 @@ def tile(
         multiple_of: tiles are rounded up to a multiple of this many elements.
         strict: refuse counts that do not give equal tiles, instead of making a smaller last one.
         on_error: what a group does that cannot be tiled: ``"raise"``, or ``"skip"``, which leaves it untiled.
+        accumulate: in what loops keep running sums of half-precision operands, in groups that do not say it themselves:
+            ``"float32"``, which is rounded once at the end, or ``"operand"``, their own dtype. The latter takes half of
+            the bytes and is rounded on every trip; so is what a softmax or an attention computes on its way to its
+            sums. Means, norms, variances and products of all elements stay in float32.
 
     Rewrite:
         ``z = op2(op1(x, w))`` -> ``z = loop(x, w)``, where trip i of ``loop`` computes the i-th tile of ``z`` from the
@@ -65,7 +71,8 @@ def tile(
         holds a ``(position in groups, message)`` for each that was left out, and ``summary`` shows them.
 
     Raises:
-        TilingError: a group is malformed, or cannot be tiled as asked; the message names the culprit.
+        TilingError: a group is malformed, or cannot be tiled as asked, or ``accumulate`` is neither of the two; the
+            message names the culprit.
         OptionError: ``on_error`` is neither of the two, or ``strict`` no bool.
 
     Warns:
@@ -82,11 +89,12 @@ def tile(
         raise messages.ON_ERROR(value=on_error)
     if not isinstance(strict, bool):
         raise messages.STRICT(value=strict)
+    check_accumulate(accumulate, "tile")
     check_graph(gm)
     asked = read_groups(gm.graph, groups)
 
     def attempt(some: Sequence[Asked]) -> fx.GraphModule:
-        return tile_groups(gm, some, tiled_dims, multiple_of, strict)
+        return tile_groups(gm, some, tiled_dims, multiple_of, strict, accumulate)
 
     tiled, refused = (attempt(asked), []) if on_error == "raise" else tile_legal(asked, attempt)
     tiled.meta["group_reasons"] = tuple(map(str, getattr(groups, "reasons", ())))
@@ -96,8 +104,19 @@ def tile(
     return with_skipped(tiled, refused)
 
 
+def check_accumulate(accumulate: Any, function: str) -> None:
+    """``TilingError`` for anything but ``"float32"`` and ``"operand"``."""
+    if accumulate not in ACCUMULATE:
+        raise messages.ACCUMULATE(value=accumulate, place=f"the call of {function}")
+
+
 def tile_groups(
-    gm: fx.GraphModule, groups: Sequence[Asked], tiled_dims: Any, multiple_of: int, strict: bool
+    gm: fx.GraphModule,
+    groups: Sequence[Asked],
+    tiled_dims: Any,
+    multiple_of: int,
+    strict: bool,
+    accumulate: Accumulate = "float32",
 ) -> fx.GraphModule:
     """``tile`` for groups that were read: all of them, or an error."""
     # 1. A copy of our own, with all shapes known under one fake mode, and without needless writes.
@@ -106,7 +125,7 @@ def tile_groups(
     make_functional(copied.graph)
     flow = Dataflow()
     # 2. Every form of group becomes a tree of levels, one axis per level.
-    levels = normalise(nodes, flow, groups, tiled_dims, multiple_of)
+    levels = normalise(nodes, flow, groups, tiled_dims, multiple_of, accumulate)
     names = {level.group: tuple(op.name for op in level.ops) for level in levels}
     # 3. The axes are followed, the ops placed and the loops built: now, or by each loop when it learns its sizes.
     build = tile_sized if has_run_time_sizes(levels, flow) else tile_levels

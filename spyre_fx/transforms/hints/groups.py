@@ -61,7 +61,7 @@ def hints_to_coarse_tile_groups(gm: fx.GraphModule, *, strict: bool = True) -> H
     ...         return (x + 1).relu()
     >>> gm = spyre_fx.capture(f, x)
     >>> spyre_fx.hints_to_coarse_tile_groups(gm)
-    [LoopGroup(count=2, dims={'add': 0, 'relu': 0}, body=['add', 'relu'], multiple_of=None)]
+    [LoopGroup(count=2, dims={'add': 0, 'relu': 0}, body=['add', 'relu'], multiple_of=None, accumulate=None)]
     """
     check_graph(gm)
     blocks, hidden = blocks_of(gm.graph), hidden_scopes(gm)

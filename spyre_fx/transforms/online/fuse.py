@@ -47,7 +47,7 @@ class Online:
         running = group.recurrences.by_after.get(found.maximum)
         if running is None:
             running, made[found.maximum] = run_maximum(found, flow)
-        rescaling = Rescaling(found, running, self._copies, flow)
+        rescaling = Rescaling(found, running, self._copies, flow, group.level.accumulate)
         made[found.op] = rescaling.run()
         kept = {running.after, *group.recurrences.by_after}
         gone = _erase_unread((step.node for step in found.steps), rescaling.copied, group, kept)

@@ -20,13 +20,14 @@ import torch
 from torch import fx
 
 from spyre_fx.analysis.regions import Dataflow
+from spyre_fx.transforms.groups import Accumulate
 from spyre_fx.transforms.online.alignment import Layout, laid_out
 from spyre_fx.transforms.online.find import Rescalable
 from spyre_fx.transforms.online.masks import condition_of, gives_numbers_to_empty_rows
 from spyre_fx.transforms.online.terms import Role, Step, dtype_of, is_constant, is_narrowing, without_casts
 from spyre_fx.transforms.recurrence import State
-from spyre_fx.transforms.reductions import takes
-from spyre_fx.transforms.rewriting import Emitter, Rewritten, replace_op, wide_dtype
+from spyre_fx.transforms.reductions import takes, wide_dtype
+from spyre_fx.transforms.rewriting import Emitter, Rewritten, replace_op
 
 aten = torch.ops.aten
 
@@ -68,14 +69,18 @@ class Rescaling:
 
     Args:
         running: the maximum as a running value.
+        accumulate: in what sums of half precision are kept.
     """
 
-    def __init__(self, found: Rescalable, running: State, copies: Copies, flow: Dataflow) -> None:
+    def __init__(
+        self, found: Rescalable, running: State, copies: Copies, flow: Dataflow, accumulate: Accumulate
+    ) -> None:
         self.found = found
         self.running = running
         self.copies = copies
         self.flow = flow
-        self.emit = Emitter(found.op)
+        self.accumulate: Accumulate = accumulate
+        self.emit = Emitter(found.op, accumulate=accumulate)
         self.copied: dict[fx.Node, fx.Node] = {}
         """For ops on the road their copies, which read values of the trip."""
 
@@ -149,7 +154,7 @@ class Rescaling:
     def _correction(self) -> fx.Node:
         """The value of an element that was the maximum before, for each row."""
         *steps, shift = self.found.steps
-        dtype = wide_dtype(dtype_of(shift.node))
+        dtype = wide_dtype(dtype_of(shift.node), "sum", self.accumulate)
         before, following = (
             value if dtype_of(value) == dtype else self._early(aten._to_copy.default, value, dtype=dtype)
             for value in (self.running.before, self.running.following)
