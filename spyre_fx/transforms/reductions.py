@@ -101,6 +101,7 @@ COMPOSITES = frozenset(
 SUMS = frozenset(
     (
         "attention",
+        "gather",
         "log_softmax",
         "log_softmax_backward",
         "logsumexp",

@@ -18,7 +18,7 @@ def pieces(known: Facts, name: str, dim: int) -> list[Piece]:
     region = grow(known, op, known.refined.results[op][0][dim][0], lambda op: True)
     tree = tree_of(known, region)
     assert tree is not None
-    return list(pieces_of(tree, known.flow))
+    return list(pieces_of(tree, known.flow, known.accumulate))
 
 
 def test_tiles_and_whole_values():
@@ -62,6 +62,34 @@ def test_a_running_sum_in_half_precision_is_wide():
     assert all(piece.summed_by for piece in found if piece.value.node.name == "mm")  # products are added to it in place
     widened = [piece.byte_size for piece in found if piece.value.node.name in ("exp", "w") and not piece.is_input]
     assert sorted(widened) == sorted([64 * 16 * 2, 64 * 16 * 4, 16 * 32 * 4])
+
+
+def test_a_running_sum_may_keep_half_precision():
+    x, w = torch.ones(64, 16, dtype=torch.float16), torch.ones(16, 32, dtype=torch.float16)
+    known = Facts(spyre_fx.capture(lambda x, w: x.exp() @ w, x, w), "operand")
+    found = pieces(known, "exp", 1)
+    (total,) = [piece for piece in found if piece.summed_by]
+    assert (total.byte_size, total.is_wide, total.left_bytes, total.drained_bytes) == (
+        64 * 32 * 2,
+        False,
+        64 * 32 * 2,
+        0,
+    )
+    assert [piece.byte_size for piece in found if piece.value.node.name == "exp"] == [64 * 16 * 2]  # nothing is widened
+
+
+def test_weights_in_half_precision_move_into_their_scores():
+    """Those of a log softmax do not: the loss reads the scores as well."""
+    args = torch.ones(8, 4).half(), torch.ones(4, 16).half()
+    for function, shares in ((lambda q, k: torch.softmax(q @ k, -1).sum(-1), True), (losses_of_first, False)):
+        known = Facts(spyre_fx.capture(function, *args), "operand")
+        *_, rows, weights = [p for p in pieces(known, "mm", 1) if "softmax" in p.value.node.name]
+        assert (rows.byte_size, weights.byte_size) == (8 * 2 * ROW_VALUES, 8 * 16 * 2)
+        assert weights.first == 1 + shares  # the second op makes them
+
+
+def losses_of_first(q, k):
+    return torch.log_softmax(q @ k, -1).gather(1, torch.zeros(8, 1, dtype=torch.int64))
 
 
 def test_an_online_softmax_carries_rows():

@@ -15,6 +15,7 @@ from spyre_fx.transforms.auto.cost import CostModel, Thrift
 from spyre_fx.transforms.auto.facts import Facts
 from spyre_fx.transforms.auto.groups import AutoGroups
 from spyre_fx.transforms.auto.search import Search
+from spyre_fx.transforms.groups import Accumulate
 
 STEPS = 12
 """How often the search is repeated with tighter limits."""
@@ -31,7 +32,7 @@ def choose(facts: Facts, gm: fx.GraphModule, model: CostModel) -> Tried:
     return tried(gm, [group for group, _ in found], [reason for _, reason in found], search.passed_over())
 
 
-def within_budget(gm: fx.GraphModule, target: Target, budget: float) -> AutoGroups:
+def within_budget(gm: fx.GraphModule, target: Target, budget: float, accumulate: Accumulate) -> AutoGroups:
     """The groups of the least effort with which ``gm`` allocates no more than ``budget`` at once.
 
     First those that are best without a budget; then the search is repeated, with ever smaller working sets and ever
@@ -39,6 +40,7 @@ def within_budget(gm: fx.GraphModule, target: Target, budget: float) -> AutoGrou
 
     args:
         budget: bytes (an int), or a fraction of the peak without loops.
+        accumulate: in what loops keep sums of half precision.
 
     errors: ``BudgetExceeded`` where no search comes down to it; the error's ``nearest`` has the best groups found.
     """
@@ -46,7 +48,7 @@ def within_budget(gm: fx.GraphModule, target: Target, budget: float) -> AutoGrou
     limit = _in_bytes(budget, untiled)
     if untiled <= limit:
         return AutoGroups()
-    facts = Facts(gm)
+    facts = Facts(gm, accumulate)
     nearest: tuple[int, AutoGroups] | None = None
     for models in _models(target, limit, untiled):
         in_vain = 0

@@ -83,7 +83,7 @@ class Candidates:
     def _trips(self, tree: LoopTree) -> Trips:
         # A refinement is kept with its tree, so its number stays its own.
         key = "trips", id(tree.refined), tree.key
-        return self.facts.once(key, lambda: trips_of(tree, self.facts.flow))
+        return self.facts.once(key, lambda: trips_of(tree, self.facts.flow, self.facts.accumulate))
 
     def _with_loops_inside(self, found: Sized) -> Sized:
         """Around each value whose tiles are still large, the largest first, the loop that saves the most."""

@@ -21,16 +21,21 @@ from spyre_fx.transforms.atoms import Edge, Refined, refine
 from spyre_fx.transforms.auto.axes import InnerExtents
 from spyre_fx.transforms.auto.reach import Reach
 from spyre_fx.transforms.functional import make_functional
-from spyre_fx.transforms.groups import Level, Seed
+from spyre_fx.transforms.groups import Accumulate, Level, Seed
 from spyre_fx.transforms.legality import check_ops, computes_tensors
 
 T = TypeVar("T")
 
 
 class Facts:
-    """One graph, which is not edited: ``graph`` is a copy with fake values under one mode."""
+    """One graph, which is not edited: ``module`` is a copy with fake values under one mode.
 
-    def __init__(self, gm: fx.GraphModule) -> None:
+    Args:
+        accumulate: in what its loops will keep sums of half precision.
+    """
+
+    def __init__(self, gm: fx.GraphModule, accumulate: Accumulate = "float32") -> None:
+        self.accumulate: Accumulate = accumulate
         self.module = ensure_fake(gm, compiled=False)
         make_functional(self.module.graph)
         self.flow = Dataflow()

@@ -18,11 +18,13 @@ from spyre_fx.transforms.accumulate import goes_into_sum
 from spyre_fx.transforms.atoms import AtomMap
 from spyre_fx.transforms.auto.facts import value_bytes
 from spyre_fx.transforms.auto.tree import LoopTree
-from spyre_fx.transforms.reductions import HALF
+from spyre_fx.transforms.groups import Accumulate
+from spyre_fx.transforms.reductions import wide_dtype
 
-FLOAT32_BYTES = 4
 ROW_VALUES = 6
 """Values of each row that an online softmax holds at once: running ones, those before, and the scale between them."""
+_WEIGHTS = frozenset(("safe_softmax", "softmax"))
+"""Combines of an online form in which nothing but the weights of a tile is read of its scores."""
 
 
 @dataclass(eq=False)
@@ -77,9 +79,9 @@ class Piece:
         return size
 
 
-def pieces_of(tree: LoopTree, flow: Dataflow) -> tuple[Piece, ...]:
+def pieces_of(tree: LoopTree, flow: Dataflow, accumulate: Accumulate = "float32") -> tuple[Piece, ...]:
     """All pieces of ``tree``, in the order in which they are first needed."""
-    collector = _Collector(tree, flow)
+    collector = _Collector(tree, flow, accumulate)
     for op in tree.ops:
         collector.add(op)
     return tuple(collector.pieces)
@@ -89,6 +91,7 @@ def pieces_of(tree: LoopTree, flow: Dataflow) -> tuple[Piece, ...]:
 class _Collector:
     tree: LoopTree
     flow: Dataflow
+    accumulate: Accumulate
     pieces: list[Piece] = field(default_factory=list)
     _of: dict[Value, Piece] = field(default_factory=dict)
     _inputs: dict[tuple[Value, tuple[int, ...]], Piece] = field(default_factory=dict)
@@ -149,15 +152,17 @@ class _Collector:
         cut_by = self._cut_by(op, index_map)
         reduced = [loop for loop in home if self._reduces(op, loop) and loop not in cut_by]
         if reduced:  # a running sum, from the first trip of the outermost loop that reduces to its last
-            size = _accumulator_bytes(value)
+            size = self._wide_bytes(op, value)
             first = min(self.position[other] for other in self.tree.loops[reduced[0]].cut)
             if not goes_into_sum(op.target, value.tensor.dtype):
                 self.pieces.append(Piece(value, size, cut_by, here, here, home))  # what one trip adds to it
             home = home[: home.index(reduced[0])]
         elif self._is_online(op):
-            size = _accumulator_bytes(value)
+            size = self._wide_bytes(op, value)
             self._add_running_rows(value, index_map)
-        elif self._takes_over(value, index_map):
+            if self._combine(op) in _WEIGHTS and self._takes_over(value, index_map, size):
+                first = min(here + 1, len(self.tree.ops) - 1)
+        elif rule_for(op.target) is pointwise and self._takes_over(value, index_map, size):
             first = min(here + 1, len(self.tree.ops) - 1)
         piece = Piece(value, size, cut_by, first, here, home, summed_by=tuple(reduced))
         piece.is_wide = size > value_bytes(value)
@@ -170,7 +175,8 @@ class _Collector:
         op = value.node
         atoms = self.tree.refined.atoms
         rows = {atom for dim in index_map for atom in dim if atoms[atom].kind is not Kind.REDUCTION}
-        size = math.prod(atoms[atom].extent for atom in rows) * FLOAT32_BYTES * ROW_VALUES
+        itemsize = self._wide_dtype(op, value).itemsize
+        size = math.prod(atoms[atom].extent for atom in rows) * itemsize * ROW_VALUES
         path = self.tree.path[op]
         outermost = next(loop for loop in path if self._reduces(op, loop))
         members = [self.position[other] for other in self.tree.loops[outermost].cut]
@@ -178,13 +184,11 @@ class _Collector:
         home = path[: path.index(outermost)]
         self.pieces.append(Piece(value, size, cut_by, min(members), max(members), home))
 
-    def _takes_over(self, value: Value, index_map: AtomMap) -> bool:
-        """Whether an elementwise result moves into the memory of an operand that dies."""
+    def _takes_over(self, value: Value, index_map: AtomMap, size: int) -> bool:
+        """Whether a result of ``size`` bytes that is made element by element moves into an operand that dies."""
         op, cut_by = value.node, self._cut_by(value.node, index_map)
-        if rule_for(op.target) is not pointwise:
-            return False
         dying = [self._of[source] for source in self.flow.reads(op) if self._last_reader(source) == self.position[op]]
-        return any(piece.byte_size == value_bytes(value) and piece.cut_by == cut_by for piece in dying)
+        return any(piece.byte_size == size and piece.cut_by == cut_by for piece in dying)
 
     def _last_reader(self, value: Value) -> int:
         """The position of the last op that reads a value made here, through views too; -1 for any other value."""
@@ -215,6 +219,17 @@ class _Collector:
         atoms = {atom for result in self.tree.refined.results[op] for dim in result for atom in dim}
         return any(self._reduces(op, loop) and self.tree.loops[loop].cut[op] in atoms for loop in self.tree.path[op])
 
+    def _wide_dtype(self, op: fx.Node, value: Value) -> torch.dtype:
+        """What ``value``, of an op that loops reduce, is computed in."""
+        return wide_dtype(value.tensor.dtype, self._combine(op), self.accumulate)
+
+    def _combine(self, op: fx.Node) -> str:
+        cut = (self.tree.loops[loop].cut[op] for loop in self.tree.path[op] if self._reduces(op, loop))
+        return self.tree.refined.atoms[next(cut)].combine
+
+    def _wide_bytes(self, op: fx.Node, value: Value) -> int:
+        return value.tensor.numel() * self._wide_dtype(op, value).itemsize
+
     def _add_temporaries(self, op: fx.Node) -> None:
         """The operands of a reduction in half precision, widened for a running sum in float32.
 
@@ -224,20 +239,15 @@ class _Collector:
         if self._is_online(op) or not any(self._reduces(op, loop) for loop in path):
             return
         for operand, value in enumerate(self.flow.reads(op)):
-            if value.tensor.dtype in HALF and not (value in self._of and self._of[value].is_wide):
+            size = self._wide_bytes(op, value)
+            if size > value_bytes(value) and not (value in self._of and self._of[value].is_wide):
                 cut_by = self._cut_by(op, self.tree.refined.operands[op][operand])
-                size = value.tensor.numel() * FLOAT32_BYTES
                 self.pieces.append(Piece(value, size, cut_by, here, here, path))
 
 
 def _common(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
     """The loops around both of two places."""
     return tuple(a for a, b in zip(left, right, strict=False) if a == b)
-
-
-def _accumulator_bytes(value: Value) -> int:
-    tensor = value.tensor
-    return tensor.numel() * (FLOAT32_BYTES if tensor.dtype in HALF else tensor.itemsize)
 
 
 def _storage_bytes(value: Value) -> int:

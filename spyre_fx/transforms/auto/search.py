@@ -43,7 +43,7 @@ class Search:
             best = max(weighed, key=lambda pair: _gain(*pair), default=None)
             if best is not None and _gain(*best) > 0:
                 self.claimed.update(best[0].trips.tree.ops)
-                yield best[0].trips.tree.group(best[0].tiles), _reason(*best)
+                yield best[0].trips.tree.group(best[0].tiles, self.facts.accumulate), _reason(*best)
             else:
                 self._pass_over(seed, best)
 

@@ -18,7 +18,7 @@ from spyre_fx.transforms.atoms import Refined
 from spyre_fx.transforms.auto.axes import InnerExtents
 from spyre_fx.transforms.auto.facts import Facts, refined_together
 from spyre_fx.transforms.auto.regions import Region
-from spyre_fx.transforms.groups import LoopGroup
+from spyre_fx.transforms.groups import Accumulate, LoopGroup
 
 Cut = Mapping[fx.Node, int]
 """For each op in a loop the atom that the loop cuts."""
@@ -92,15 +92,23 @@ class LoopTree:
     def children(self, number: int) -> list[int]:
         return [child for child, loop in enumerate(self.loops) if loop.parent == number]
 
-    def group(self, tiles: Sequence[int], number: int = 0) -> LoopGroup:
-        """The tree as ``tile`` takes it, by name, with tiles of the given sizes."""
+    def group(self, tiles: Sequence[int], accumulate: Accumulate = "float32", number: int = 0) -> LoopGroup:
+        """The tree as ``tile`` takes it, by name, with tiles of the given sizes.
+
+        Args:
+            accumulate: in what its loops keep sums of half precision. Sums in float32 are the option of ``tile``.
+        """
         loop, tile = self.loops[number], tiles[number]
         children = self.children(number)
         deeper = {op for child in children for op in self.loops[child].cut}
-        body = (*(op.name for op in loop.cut if op not in deeper), *(self.group(tiles, child) for child in children))
+        body = (
+            *(op.name for op in loop.cut if op not in deeper),
+            *(self.group(tiles, accumulate, child) for child in children),
+        )
         count = -(-loop.extent // tile)
         even = loop.seat.inner == 1 and -(-loop.extent // count) == tile
-        return LoopGroup(count, {loop.seat.node.name: loop.seat.dim}, body, 1 if even else tile * loop.seat.inner)
+        dims, multiple = {loop.seat.node.name: loop.seat.dim}, 1 if even else tile * loop.seat.inner
+        return LoopGroup(count, dims, body, multiple, None if accumulate == "float32" else accumulate)
 
 
 def tree_of(facts: Facts, region: Region) -> LoopTree | None:

@@ -18,6 +18,7 @@ from spyre_fx.analysis.regions import Dataflow, Value, producer
 from spyre_fx.transforms.auto.facts import value_bytes, values_of
 from spyre_fx.transforms.auto.pieces import Piece, pieces_of
 from spyre_fx.transforms.auto.tree import Loop, LoopTree
+from spyre_fx.transforms.groups import Accumulate
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +145,7 @@ def owner(node: fx.Node) -> fx.Node | None:
     return node if node.op == "call_function" else None
 
 
-def trips_of(tree: LoopTree, flow: Dataflow) -> Trips:
+def trips_of(tree: LoopTree, flow: Dataflow, accumulate: Accumulate = "float32") -> Trips:
     work = Counter(tree.path[op] for op in tree.ops if not is_view(op))
     finest = tuple(min(_steps_in_rows(tree, loop, flow), default=0) for loop in tree.loops)
-    return Trips(tree, pieces_of(tree, flow), work, finest)
+    return Trips(tree, pieces_of(tree, flow, accumulate), work, finest)
