@@ -4,8 +4,9 @@ run: python benchmarks/auto_groups.py [words of workloads]
 
 Half precision. Once for a single scratchpad of 2 MiB, and once for Spyre: each core works on its part of the rows (for
 attention: of heads and queries) with what its own scratchpad may hold, and the bytes of all cores are summed up.
-``best simple`` is the better one of the schedules in ``spyre_fx.analysis.traffic.schedules``; these keep running sums
-in half precision, while loops keep them in float32 and widen what they add to them. Graphs are traced without data.
+Each stands there twice: with running sums in float32, the default, and in half precision (``accumulate="operand"``).
+``best simple`` is the better one of the schedules in ``spyre_fx.analysis.traffic.schedules`` with sums of that size.
+Graphs are traced without data.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import spyre_fx
 from spyre_fx.analysis.traffic import Schedule, bounds, compulsory_bytes, schedules, traffic
 from spyre_fx.target import MIB, Target
+from spyre_fx.transforms.groups import Accumulate
 
 HALF = 2
+SUM_SIZES: dict[Accumulate, int] = {"float32": 2, "operand": 1}
+"""Elements of half precision in the room of one element of a sum."""
 ONE = Target(name="2 MiB", cores=1, lx_fixed_reserve=0, lx_reserve_share=0.0)
 SPYRE = Target.spyre()
 CORE = Target(cores=1)
@@ -61,7 +65,8 @@ class Work:
     function: Callable[..., Tensor]
     shapes: tuple[tuple[int, ...], ...]
     bound: int
-    best: Callable[[int], int | None]
+    best: Callable[[int, int], int | None]
+    """Elements moved by the best simple schedule for a capacity, where an element of a sum takes so many elements."""
     targets: bool = False
     """Whether it takes one class for each row as well."""
 
@@ -79,20 +84,19 @@ def moved(schedule: Schedule | None) -> int:
 
 def pointwise(count: int) -> Work:
     bound = bounds.rows(count, 4096)
-    return Work(chain, ((count, 4096),), bound, lambda capacity: bound)
+    return Work(chain, ((count, 4096),), bound, lambda capacity, sum_size: bound)
 
 
 def normed(count: int) -> Work:
     bound = bounds.rows(count, 4096)
-    return Work(
-        rows, ((count, 4096), (4096,)), bound, lambda capacity: schedules.row_passes(count, 4096, capacity)["kept"]
-    )
+    shapes = (count, 4096), (4096,)
+    return Work(rows, shapes, bound, lambda capacity, sum_size: schedules.row_passes(count, 4096, capacity)["kept"])
 
 
 def products(width: int, hidden: int) -> Callable[[int], Work]:
     def work(count: int) -> Work:
-        def best(capacity: int) -> int:
-            fused = schedules.mlp(count, width, hidden, width, capacity)
+        def best(capacity: int, sum_size: int) -> int:
+            fused = schedules.mlp(count, width, hidden, width, capacity, sum_size=sum_size)
             separate = schedules.separate_mlp(count, width, hidden, width, capacity)
             return min(each for each in (separate, None if fused is None else fused.traffic) if each is not None)
 
@@ -110,14 +114,18 @@ def heads(length: int, depth: int) -> Callable[[int], Work]:
         queries = count // number
         bound = number * bounds.attention(queries, length, depth)
         shapes = (number, queries, depth), (number, length, depth), (number, length, depth)
-        return Work(attention, shapes, bound, lambda s: number * moved(schedules.attention(queries, length, depth, s)))
+
+        def best(capacity: int, sum_size: int) -> int:
+            return number * moved(schedules.attention(queries, length, depth, capacity, sum_size=sum_size))
+
+        return Work(attention, shapes, bound, best)
 
     return work
 
 
 def classes(count: int) -> Work:
-    def best(capacity: int) -> int:
-        return moved(schedules.linear_cross_entropy(count, 512, 32_000, capacity))
+    def best(capacity: int, sum_size: int) -> int:
+        return moved(schedules.linear_cross_entropy(count, 512, 32_000, capacity, sum_size=sum_size))
 
     shapes = (count, 512), (32_000, 512)
     return Work(losses, shapes, bounds.linear_cross_entropy(count, 512, 32_000), best, targets=True)
@@ -137,9 +145,9 @@ WORKLOADS: dict[str, tuple[Callable[[int], Work], int]] = {
 """With the rows of each."""
 
 
-def measured(name: str, work: Work, target: Target, cores: int) -> list[object]:
+def measured(name: str, work: Work, target: Target, cores: int, accumulate: Accumulate) -> list[object]:
     gm, capacity = work.graph(), target.capacity_bytes
-    groups = spyre_fx.auto_groups(gm, target)
+    groups = spyre_fx.auto_groups(gm, target, accumulate=accumulate)
     tiled = spyre_fx.tile(gm, groups)
     chosen = [reason for reason in groups.reasons if reason.tiled and reason.after is not None]
     loops = [
@@ -147,13 +155,14 @@ def measured(name: str, work: Work, target: Target, cores: int) -> list[object]:
         for loop in spyre_fx.summary(tiled).loops
     ]
     before, after = traffic(gm, capacity).total * cores, traffic(tiled, capacity).total * cores
-    best = work.best(capacity // HALF)
+    best = work.best(capacity // HALF, SUM_SIZES[accumulate])
     moves = [before, after, compulsory_bytes(gm) * cores, work.bound * HALF * cores]
     sets = [max((reason.after.working_set for reason in chosen if reason.after), default=0), capacity]
     best_bytes = None if best is None else best * HALF * cores
     return [
         name,
         f"{cores} cores" if cores > 1 else target.name,
+        {"operand": "float16"}.get(accumulate, accumulate),
         "\n".join(loops) or "none",
         *(mib(count) for count in moves),
         mib(best_bytes),
@@ -169,16 +178,18 @@ def mib(count: int | None) -> str:
 def table(words: list[str]) -> Iterator[list[object]]:
     for name, (part, count) in WORKLOADS.items():
         if not words or any(word in name for word in words):
-            yield measured(name, part(count), ONE, 1)
-            yield measured(name, part(count // SPYRE.cores), CORE, SPYRE.cores)
+            for accumulate in SUM_SIZES:
+                yield measured(name, part(count), ONE, 1, accumulate)
+            for accumulate in SUM_SIZES:
+                yield measured(name, part(count // SPYRE.cores), CORE, SPYRE.cores, accumulate)
 
 
 HEADERS = (
-    "workload", "scratchpad", "trips x tile", "before", "after", "compulsory", "bound", "best simple", "after / best",
-    "working set", "capacity",
+    "workload", "scratchpad", "sums", "trips x tile", "before", "after", "compulsory", "bound", "best simple",
+    "after / best", "working set", "capacity",
 )  # fmt: skip
 
 
 if __name__ == "__main__":
     print("MiB; working set and capacity of one scratchpad")
-    print(tabulate(list(table(sys.argv[1:])), HEADERS, disable_numparse=True, colalign=("left",) * 3 + ("right",) * 8))
+    print(tabulate(list(table(sys.argv[1:])), HEADERS, disable_numparse=True, colalign=("left",) * 4 + ("right",) * 8))

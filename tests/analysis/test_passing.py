@@ -47,3 +47,35 @@ def test_a_sum_that_others_read_is_written():
     assert traffic(wide, MIB).total == compulsory_bytes(wide)
     twice = over_k(lambda a, b: ((p := a @ b).relu(), p.exp()), A.float(), B.float())
     assert traffic(twice, MIB).total == compulsory_bytes(twice) + 3 * 64 * 128 * 4
+
+
+def attention(q, k, v):
+    return torch.softmax(q @ k, -1) @ v
+
+
+QKV = half(1, 64, 64), half(1, 64, 256), half(1, 256, 64)
+
+
+def over_keys(accumulate):
+    gm = spyre_fx.capture(attention, *QKV)
+    names = [node.name for node in gm.graph.nodes if node.op == "call_function"]
+    return spyre_fx.tile(gm, [(names, 4, {"k": 2})], accumulate=accumulate)
+
+
+def test_one_op_may_take_up_several_values_of_a_loop():
+    """Sum and product of an attention, which a division reads. The maximum is read by nobody."""
+    gm = over_keys("operand")
+    assert len(next(node for node in gm.graph.nodes if node.op == "call_module").users) == 3
+    assert traffic(gm, MIB).total == compulsory_bytes(gm)
+    wide = over_keys("float32")  # whose quotient is an op away from the result
+    assert traffic(wide, MIB).total == compulsory_bytes(wide) + 2 * 64 * 64 * 4
+
+
+def test_the_device_keeps_several_values_as_well():
+    target = Target(cores=1)
+    gm = over_keys("operand")
+    bundle = spyre_fx.lower(gm, target)
+    bundle.run(*QKV)
+    assert bundle.counters is not None
+    constants = 3 + 3 * 4  # what fills the three values; the numbers that four trips of three ops read
+    assert bundle.counters.hbm_bytes == traffic(gm, target.capacity_bytes).total + constants * target.stick_bytes

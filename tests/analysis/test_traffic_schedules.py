@@ -104,6 +104,46 @@ def test_linear_and_cross_entropy():
     assert rows > 512 / 2
 
 
+@pytest.mark.parametrize(("width", "half", "single"), [(512, 56, 80), (768, 159, 258), (896, 260.75, None)])
+def test_fused_mlp_with_sums_in_float32(width, half, single):
+    """Sums of twice the size, with what is added to them widened, leave room for fewer rows."""
+    shape = (8192, width, 4 * width, width, S)
+    assert mib(schedules.mlp(*shape).traffic) == round(half, 1)
+    wide = schedules.mlp(*shape, sum_size=2)
+    m, h = wide.tiles["m"], wide.tiles["h"]
+    assert wide.working_set == m * (3 * width + h) + h * (width + 2 * (m + width)) <= S
+    if single is not None:
+        assert mib(wide.traffic) == single
+
+
+def test_attention_with_sums_in_float32():
+    """2731 query rows, which would do with 16 MiB, need 768 bytes each for q and a float32 sum: over 2 MiB."""
+    assert S < 2731 * (128 + 2 * 128)
+    wide = schedules.attention(8192, 8192, 128, S, sum_size=2)
+    assert mib(wide.traffic) == 28.0
+    assert wide.tiles == {"q": 1536, "k": 64}
+    assert wide.working_set == 3 * 1536 * 128 + 2 * 64 * 128 + 1536 * 64 + 4 * 1536 + 2 * 64 * (1536 + 128)
+
+
+def test_linear_and_cross_entropy_with_sums_in_float32():
+    narrow, wide = (schedules.linear_cross_entropy(4096, 512, 32000, S, sum_size=size) for size in (1, 2))
+    assert (narrow.tiles["b"], wide.tiles["b"]) == (1536, 1024)  # 3 passes, and 4
+    b, v = wide.tiles["b"], wide.tiles["v"]
+    assert wide.working_set == b * 512 + v * 512 + 3 * b * v + 6 * b
+
+
+@given(m=st.integers(1, 20), n=st.integers(1, 20), k=st.integers(1, 20), capacity=st.integers(2**14, 2**20))
+def test_wider_sums_never_help(m, n, k, capacity):
+    m, n, k = 64 * m, 64 * n, 64 * k
+    for make in (
+        lambda size: schedules.mlp(m, k, n, k, capacity, sum_size=size),
+        lambda size: schedules.attention(m, n, k, capacity, sum_size=size),
+        lambda size: schedules.linear_cross_entropy(m, k, n, capacity, sum_size=size),
+    ):
+        narrow, wide = make(1), make(2)
+        assert wide is None or (narrow is not None and narrow.traffic <= wide.traffic and wide.working_set <= capacity)
+
+
 def test_passes_over_rows():
     passes = schedules.row_passes(4096, 8192, S)
     assert {name: mib(moved) for name, moved in passes.items()} == {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -44,6 +46,21 @@ def test_groups_compute_what_the_program_does(name, dtype):
     assert any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules())
     tolerance = 1e-2 if dtype is torch.float16 else 1e-5
     torch.testing.assert_close(tiled(*args), case.function(*args), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sums_in_half_precision_by_choice(name):
+    """The groups say so, and the loops that they make hold no float32 value where all that they sum up may be half."""
+    case = CASES[name]
+    gm, args = case.graph(), case.args()
+    groups = spyre_fx.auto_groups(gm, scratchpad(case.kib), accumulate="operand")
+    tiled = spyre_fx.tile(gm, groups)
+    assert groups and all(group.accumulate == "operand" for group in groups)
+    assert all(reason.after.working_set <= case.kib * KIB for reason in groups.reasons if reason.tiled)
+    assert pickle.loads(pickle.dumps(groups)) == groups
+    sums = any("sums kept in float16" in line for loop in spyre_fx.summary(tiled).loops for line in loop.form)
+    assert sums == (name in ("mlp", "attention over blocks of keys", "losses"))
+    torch.testing.assert_close(tiled(*args), case.function(*args), rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("name", CASES)

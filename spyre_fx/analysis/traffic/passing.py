@@ -36,6 +36,8 @@ def passed(loop: fx.Node, carried: Mapping[int, int], buffers: Buffers) -> Itera
     drains = {buffer: _drain(buffer, buffers) for buffer in buffers.of[loop] if buffer.index in carried}
     ops = {drain for drain in drains.values() if drain is not None}
     for buffer, drain in drains.items():
+        if not any(_readers(buffer, buffers)):
+            yield buffer
         if drain is not None and _is_next(buffers.nodes[here + 1 : place[drain]], ops):
             yield buffer
 
@@ -52,11 +54,17 @@ def _is_next(between: Collection[fx.Node], drains: Collection[fx.Node]) -> bool:
     return all(_moves_nothing(node) or node in drains for node in between)
 
 
+def _readers(buffer: Buffer, buffers: Buffers) -> Iterator[fx.Node]:
+    """Those that read the values in a buffer; the parts of a loop's results are read by nobody else."""
+    for holder in buffers.holders.get(buffer, ()):
+        for user in holder.users:
+            if buffer not in buffers.of[user] and user.target is not operator.getitem:
+                yield user
+
+
 def _drain(buffer: Buffer, buffers: Buffers) -> fx.Node | None:
     """The elementwise op that alone reads a buffer."""
-    readers = {
-        user for holder in buffers.holders.get(buffer, ()) for user in holder.users if buffer not in buffers.of[user]
-    }
+    readers = set(_readers(buffer, buffers))
     (only, *others) = readers or (None,)
     is_elementwise = only is not None and rule_for(only.target) is pointwise
     return only if is_elementwise and not others else None

@@ -2,6 +2,11 @@
 
 Traffic is counted in elements moved between main memory and a scratchpad of ``capacity`` elements, loads and stores.
 These are what a tiling may be measured against; the bounds below which nothing can go are in ``bounds.py``.
+
+``sum_size`` says how many elements of capacity one element of a running sum takes: 1 where sums have the dtype of what
+is summed up, 2 for float32 sums of half precision. What is added to a wider sum is widened first, as loops do it, and
+is in the scratchpad in both forms: that is ``wide``, which is 0 for a ``sum_size`` of 1 and ``sum_size`` above.
+Products on their own are single ops, whose sums are no values of a schedule.
 """
 
 from __future__ import annotations
@@ -57,20 +62,24 @@ def matmul(m: int, n: int, k: int, capacity: int, granule: int = GRANULE) -> Sch
     return _best(candidates(), capacity)
 
 
-def mlp(rows: int, width: int, hidden: int, out: int, capacity: int, granule: int = GRANULE) -> Schedule | None:
+def mlp(
+    rows: int, width: int, hidden: int, out: int, capacity: int, granule: int = GRANULE, sum_size: int = 1
+) -> Schedule | None:
     """``act(X[M, D] W1[D, H]) W2[H, O]`` fused over m rows and tiles of h hidden columns; None where none fits.
 
     ``M(D + O) + ceil(M / m) H(D + O)``, the weights only once if the whole hidden extent fits, with a working set of
-    ``m(D + O + h) + h(D + O)``. It pays against ``separate_mlp`` for small D alone.
+    ``m(D + sum_size O + h) + h(O + max(D, wide (m + O)))``: what is widened takes the place of the tile of W1. It pays
+    against ``separate_mlp`` for small D alone.
     """
-    ends = width + out
+    ends, wide = width + out, _wide(sum_size)
 
     def candidates() -> Iterator[Schedule]:
         for m in tile_sizes(rows, granule):
             for h in tile_sizes(hidden, granule):
                 passes = 1 if h == hidden else _ceil(rows, m)
                 traffic = rows * ends + passes * hidden * ends
-                yield Schedule(traffic, "fused", {"m": m, "h": h}, m * (ends + h) + h * ends)
+                held = m * (width + sum_size * out + h) + h * (out + max(width, wide * (m + out)))
+                yield Schedule(traffic, "fused", {"m": m, "h": h}, held)
 
     return _best(candidates(), capacity)
 
@@ -82,37 +91,45 @@ def separate_mlp(rows: int, width: int, hidden: int, out: int, capacity: int, gr
     return None if first is None or second is None else first.traffic + second.traffic
 
 
-def linear_cross_entropy(rows: int, width: int, classes: int, capacity: int, granule: int = GRANULE) -> Schedule | None:
+def linear_cross_entropy(
+    rows: int, width: int, classes: int, capacity: int, granule: int = GRANULE, sum_size: int = 1
+) -> Schedule | None:
     """Losses of ``X[B, D] W[V, D]^T`` with b rows kept and tiles of v classes streaming past an online logsumexp.
 
     ``BD + ceil(B / b) VD + 2 B`` (targets read, losses written), or the weights once if all classes fit, with a working
-    set of ``bD + vD + bv + 3 b`` (maximum, sum and target logit of each row). Against the product on its own, which
-    writes and reads BV logits, it pays for b > D / 2.
+    set of ``bD + vD + bv + 3 sum_size b + wide bv`` (maximum, sum and target logit of each row). Against the product on
+    its own, which writes and reads BV logits, it pays for b > D / 2.
     """
+    wide = _wide(sum_size)
 
     def candidates() -> Iterator[Schedule]:
         for b in tile_sizes(rows, granule):
             for v in tile_sizes(classes, granule):
                 passes = 1 if v == classes else _ceil(rows, b)
                 traffic = rows * width + passes * classes * width + 2 * rows
-                yield Schedule(traffic, "online", {"b": b, "v": v}, b * width + v * width + b * v + 3 * b)
+                held = b * width + v * width + b * v + 3 * sum_size * b + wide * b * v
+                yield Schedule(traffic, "online", {"b": b, "v": v}, held)
 
     return _best(candidates(), capacity)
 
 
-def attention(queries: int, keys: int, depth: int, capacity: int, granule: int = GRANULE) -> Schedule | None:
+def attention(
+    queries: int, keys: int, depth: int, capacity: int, granule: int = GRANULE, sum_size: int = 1
+) -> Schedule | None:
     """One head with tiles of q queries and k keys and an online softmax (Dao et al. 2022, FlashAttention).
 
     ``2 Nq d + ceil(Nq / q) 2 Nk d``, the keys and values once if all of them fit, with a working set of
-    ``2 qd + 2 kd + qk + 2 q``.
+    ``(1 + sum_size) qd + 2 kd + qk + 2 sum_size q + wide k(q + d)``.
     """
+    wide = _wide(sum_size)
 
     def candidates() -> Iterator[Schedule]:
         for q in tile_sizes(queries, granule):
             for k in tile_sizes(keys, granule):
                 passes = 1 if k == keys else _ceil(queries, q)
                 traffic = 2 * queries * depth + passes * 2 * keys * depth
-                yield Schedule(traffic, "online", {"q": q, "k": k}, 2 * depth * (q + k) + q * k + 2 * q)
+                held = (1 + sum_size) * q * depth + 2 * k * depth + q * k + 2 * sum_size * q + wide * k * (q + depth)
+                yield Schedule(traffic, "online", {"q": q, "k": k}, held)
 
     return _best(candidates(), capacity)
 
@@ -156,6 +173,11 @@ def _best(candidates: Iterable[Schedule], capacity: int) -> Schedule | None:
     fitting = (schedule for schedule in candidates if schedule.working_set <= capacity)
     by_traffic: Callable[[Schedule], int] = lambda schedule: schedule.traffic  # noqa: E731
     return min(fitting, key=by_traffic, default=None)
+
+
+def _wide(sum_size: int) -> int:
+    """Elements of capacity that the widened form of an element takes; 0 where nothing is widened."""
+    return sum_size if sum_size > 1 else 0
 
 
 def _ceil(extent: int, tile: int) -> int:

@@ -32,7 +32,7 @@ def choose(facts: Facts, gm: fx.GraphModule, model: CostModel) -> Tried:
     return tried(gm, [group for group, _ in found], [reason for _, reason in found], search.passed_over())
 
 
-def within_budget(gm: fx.GraphModule, target: Target, budget: float, accumulate: Accumulate) -> AutoGroups:
+def within_budget(gm: fx.GraphModule, target: Target, budget: float, accumulate: Accumulate = "float32") -> AutoGroups:
     """The groups of the least effort with which ``gm`` allocates no more than ``budget`` at once.
 
     First those that are best without a budget; then the search is repeated, with ever smaller working sets and ever

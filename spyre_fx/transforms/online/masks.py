@@ -86,7 +86,7 @@ def gives_numbers_to_empty_rows(found: Rescalable, totals: Collection[fx.Node]) 
         return False
     if any(step.node.target is aten.div.Tensor and _is_among(totals, step.others[0]) for step in factors):
         return False
-    return not _only_divides_weights(found.op, found.row[0])
+    return not _only_divides_weights(found.op, found.steps[-1].subtracted)
 
 
 def _renamed(node: Any) -> Any:
