@@ -50,7 +50,7 @@ def test_groups_compute_what_the_program_does(name, dtype):
 
 @pytest.mark.parametrize("name", CASES)
 def test_sums_in_half_precision_by_choice(name):
-    """The groups say so, and the loops that they make hold no float32 value where all that they sum up may be half."""
+    """The groups say so, and where loops carry sums, so does the summary. The others cut rows alone."""
     case = CASES[name]
     gm, args = case.graph(), case.args()
     groups = spyre_fx.auto_groups(gm, scratchpad(case.kib), accumulate="operand")
@@ -59,7 +59,7 @@ def test_sums_in_half_precision_by_choice(name):
     assert all(reason.after.working_set <= case.kib * KIB for reason in groups.reasons if reason.tiled)
     assert pickle.loads(pickle.dumps(groups)) == groups
     sums = any("sums kept in float16" in line for loop in spyre_fx.summary(tiled).loops for line in loop.form)
-    assert sums == (name in ("mlp", "attention over blocks of keys", "losses"))
+    assert sums == (name in ("attention over blocks of keys", "losses"))
     torch.testing.assert_close(tiled(*args), case.function(*args), rtol=2e-2, atol=2e-2)
 
 
