@@ -7,6 +7,9 @@ attention: of heads and queries) with what its own scratchpad may hold, and the 
 Each stands there twice: with running sums in float32, the default, and in half precision (``accumulate="operand"``).
 ``best simple`` is the better one of the schedules in ``spyre_fx.analysis.traffic.schedules`` with sums of that size.
 Graphs are traced without data.
+
+Losses move more than that by the number of each class, which is compared with the targets: 4 bytes, written once and
+read in each pass over the classes. A loop does not know its place, so that it cannot count on its own.
 """
 
 from __future__ import annotations

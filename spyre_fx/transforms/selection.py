@@ -25,9 +25,14 @@ _NONE, _MEAN = 0, 1
 
 
 def _places(emit: Emitter, shape: Sequence[int], index: fx.Node) -> fx.Node:
-    """The number of each element of the one dim of ``shape`` that is longer than 1."""
-    dtype, device = index.meta["val"].dtype, index.meta["val"].device
-    places = emit(aten.arange.start_step, 0, math.prod(shape), dtype=dtype, device=device)
+    """The number of each element of the one dim of ``shape`` that is longer than 1.
+
+    In as few bytes as do, since they are moved for each pass over the data, and made once for all who read them.
+    """
+    count, device = math.prod(shape), index.meta["val"].device
+    dtype = torch.int32 if count < 2**31 else torch.int64
+    same = (op for op in emit.ops if op.target is aten.arange.start_step and op.args == (0, count))
+    places = next(same, None) or emit(aten.arange.start_step, 0, count, dtype=dtype, device=device)
     return emit(aten.view.default, places, list(shape))
 
 

@@ -143,12 +143,15 @@ def test_a_cpu_keeps_the_rows_of_a_softmax_whole_where_they_fit():
     assert all(shape.numel() < 8 * 2048 * 2048 for shape in shapes)
 
 
-def test_losses_without_logits_are_as_good_as_the_best_simple_schedule():
+def test_losses_without_logits_move_class_numbers_besides_the_best_simple_schedule():
     gm = large(losses, (4096, 512), (32_000, 512), classes=32_000)
     tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, ONE))
     best = 2 * schedules.linear_cross_entropy(4096, 512, 32_000, MIB).traffic
     assert [(loop.trips, loop.tile) for loop in spyre_fx.summary(tiled).loops] == [(2, 1408), (500, 64)]
-    assert traffic(tiled, 2 * MIB).total < 1.02 * best
+    numbers = 4 * 32_000 * (1 + 3)  # of the classes, in int32: written once and read in each of three passes
+    targets = 4096 * (8 - 2 + 4)  # in int64, where the schedule has halves; looked up once to see that they are classes
+    constants = 2 * (8 + 2)  # what ignored targets are replaced by
+    assert traffic(tiled, 2 * MIB).total == best + numbers + targets + constants
 
 
 @pytest.mark.parametrize("width", [768, 896, 1024])
