@@ -22,7 +22,7 @@ from spyre_fx.codegen.unroll import check_unrolled
 from spyre_fx.codegen.verify import verify_specs
 from spyre_fx.codegen.verify_program import verify_program
 from spyre_fx.errors.spec import NOT_A_BUNDLE, NOT_A_FOLDER
-from spyre_fx.shows import ShowsItself, counted
+from spyre_fx.shows import ShowsItself, counted, size_text
 from spyre_fx.tables import Table, Tables
 
 if TYPE_CHECKING:
@@ -124,7 +124,8 @@ class Bundle(ShowsItself):
             check_unrolled(program, step.specs, target)
 
     def report(self) -> Tables:
-        """What the last run moved, per op and per loop, beside the least that it could, with why the host runs ops.
+        """What the last run moved, per op and per loop, beside the least that it could; what memory the plan takes,
+        beside the least that any takes; and why the host runs ops.
 
         If there was no run, one is made on zeros.
         """
@@ -133,7 +134,8 @@ class Bundle(ShowsItself):
         moved = report(self._measured(), self.argument_bytes)
         steps = [step for step in self.lowered.steps if isinstance(step, HostStep)]
         rows = [(host_name(step), name, why) for step in steps for name, why in step.reasons]
-        return Tables([*moved.parts, Table(rows, ("on the host", "op", "because"))]) if rows else moved
+        hosted = [Table(rows, ("on the host", "op", "because"))] if rows else []
+        return Tables([*moved.parts, *self._plan(), *hosted])
 
     def diff(self, other: Bundle) -> Tables:
         """The totals of ``report`` of two bundles side by side, this one first, with the ratio of the second to it."""
@@ -183,6 +185,17 @@ class Bundle(ShowsItself):
             self.run(*args, **kwargs)
         assert self.counters is not None
         return self.counters
+
+    def _plan(self) -> list[Table]:
+        """What the memory plan takes, beside what is alive together at the worst moment: no plan needs less."""
+        notes = self.lowered.notes
+        planned = (("LX per core", "lx_bytes", "lx_bound"), ("HBM between ops", "pool_bytes", "pool_bound"))
+        rows = [
+            (name, size_text(notes[taken]), size_text(notes[least]))
+            for name, taken, least in planned
+            if notes.get(taken) and least in notes
+        ]
+        return [Table(rows, ("memory plan", "planned", "at least"), ("left", "right", "right"))] if rows else []
 
     def _kernels(self) -> dict[str, tuple[Spec, ...]]:
         """Specs of each step by its name in the wrapper source."""

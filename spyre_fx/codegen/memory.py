@@ -35,6 +35,8 @@ class Plan:
     """Bytes of one core that are alive together at the worst moment: no plan needs less."""
     pool_bytes: int
     """HBM that intermediates share, one after the other."""
+    pool_bound: int
+    """Bytes of them that are alive together at the worst moment."""
 
 
 def plan_memory(
@@ -66,15 +68,23 @@ def plan_memory(
             and buffer.role == "internal"
             and may_stay(entries, splits, _inside(lives[buffer], windows))
         }
-        lx = _place(sizes, lives, uses, target.usable_lx_bytes, late)
-    hbm, pool = _place_in_hbm([buffer for buffer in uses if buffer not in lx], fixed, layouts, lives, target)
+        lx = _place(sizes, layouts, lives, uses, target.usable_lx_bytes, late)
+    kept = set(fixed)
+    pool = {
+        buffer: _hbm_bytes(buffer, layouts, target)
+        for buffer in uses
+        if buffer not in lx and buffer not in kept and buffer.role == "internal"
+    }
+    constants = [buffer for buffer in uses if buffer.role in ("constant", "parameter") and buffer not in kept]
+    hbm, pool_bytes = _place_in_hbm(fixed, pool, constants, layouts, lives, uses, target)
     return Plan(
         lx,
         hbm,
         lives,
         max((lx[buffer] + sizes[buffer] for buffer in lx), default=0),
         _alive_together({buffer: sizes[buffer] for buffer in lx}, lives),
-        pool,
+        pool_bytes,
+        _alive_together(pool, lives),
     )
 
 
@@ -91,6 +101,7 @@ def _core_bytes(uses: list[Use], layouts: Layouts, splits: Mapping[Kernel, Split
 
 def _place(
     sizes: Mapping[Buffer, int],
+    layouts: Layouts,
     lives: Mapping[Buffer, Life],
     uses: Mapping[Buffer, list[Use]],
     capacity: int,
@@ -99,23 +110,36 @@ def _place(
     """First fit in the order of first use; what finds no room is left out."""
     placed: dict[Buffer, int] = {}
     for buffer in sorted(sizes, key=lambda one: (one in late, lives[one].start)):
-        taken = [
-            (placed[other], placed[other] + sizes[other], other)
-            for other in placed
-            if _meet(lives[buffer], lives[other])
-        ]
-        parent = _parent(buffer, sizes, lives, uses, {other for _, _, other in taken})
-        if parent is not None:
-            blocked = [
-                span for *span, other in taken if other is not parent and _overlaps(span, placed[parent], sizes[buffer])
-            ]
-            if not blocked:
-                placed[buffer] = placed[parent]
-                continue
-        address = _gap([(start, end) for start, end, _ in taken], sizes[buffer], 0)
+        address = _first_fit(buffer, placed, sizes, layouts, lives, uses)
         if address + sizes[buffer] <= capacity:
             placed[buffer] = address
     return placed
+
+
+def _first_fit(
+    buffer: Buffer,
+    placed: Mapping[Buffer, int],
+    sizes: Mapping[Buffer, int],
+    layouts: Layouts,
+    lives: Mapping[Buffer, Life],
+    uses: Mapping[Buffer, list[Use]],
+    start: int = 0,
+    target: Target | None = None,
+) -> int:
+    """The lowest address from ``start`` on that is free for the whole life of a buffer; that of an input which the op
+    that makes it reads last, before any other.
+    """
+    taken = [
+        (address, address + sizes[other], other)
+        for other, address in placed.items()
+        if _meet(lives[buffer], lives[other])
+    ]
+    parent = _parent(buffer, sizes, lives, uses, {other for _, _, other in taken})
+    if parent is not None and layouts[parent] == layouts[buffer]:
+        others = [span for *span, other in taken if other is not parent]
+        if not any(_overlaps(span, placed[parent], sizes[buffer]) for span in others):
+            return placed[parent]
+    return _gap([(first, end) for first, end, _ in taken], sizes[buffer], start, target)
 
 
 def _overlaps(span: list[int], start: int, size: int) -> bool:
@@ -173,7 +197,13 @@ def _alive_together(sizes: Mapping[Buffer, int], lives: Mapping[Buffer, Life]) -
 
 
 def _place_in_hbm(
-    used: list[Buffer], fixed: list[Buffer], layouts: Layouts, lives: Mapping[Buffer, Life], target: Target
+    fixed: list[Buffer],
+    pool: Mapping[Buffer, int],
+    constants: list[Buffer],
+    layouts: Layouts,
+    lives: Mapping[Buffer, Life],
+    uses: Mapping[Buffer, list[Use]],
+    target: Target,
 ) -> tuple[dict[Buffer, int], int]:
     """Fixed buffers, then a pool in which intermediates follow each other, then constants. None crosses a segment."""
     addresses: dict[Buffer, int] = {}
@@ -187,19 +217,13 @@ def _place_in_hbm(
 
     append(fixed)
     start = at
-    kept = set(fixed)
-    pool = [buffer for buffer in used if buffer not in kept and buffer.role == "internal"]
+    placed: dict[Buffer, int] = {}
     for buffer in sorted(pool, key=lambda one: lives[one].start):
-        size = _hbm_bytes(buffer, layouts, target)
-        taken = [
-            (addresses[other], addresses[other] + _hbm_bytes(other, layouts, target))
-            for other in pool
-            if other in addresses and _meet(lives[buffer], lives[other])
-        ]
-        addresses[buffer] = _gap(taken, size, start, target)
-        at = max(at, addresses[buffer] + size)
+        placed[buffer] = _first_fit(buffer, placed, pool, layouts, lives, uses, start, target)
+        at = max(at, placed[buffer] + pool[buffer])
+    addresses |= placed
     end = at
-    append([buffer for buffer in used if buffer.role in ("constant", "parameter")])
+    append(constants)
     if at > target.hbm_segment_bytes * target.hbm_segments:
         raise HBM_FULL(size=at, limit=target.hbm_segment_bytes * target.hbm_segments)
     return addresses, end - start

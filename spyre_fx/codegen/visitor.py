@@ -84,7 +84,12 @@ def lower_graph(gm: GraphModule, target: Target) -> Lowered:
         out_spec=top.out_spec,
         input_types=top.input_types,
         sizes=tuple(_launch_sizes(launch, top)),
-        notes={"lx_bytes": plan.lx_bytes, "lx_bound": plan.lx_bound, "pool_bytes": plan.pool_bytes},
+        notes={
+            "lx_bytes": plan.lx_bytes,
+            "lx_bound": plan.lx_bound,
+            "pool_bytes": plan.pool_bytes,
+            "pool_bound": plan.pool_bound,
+        },
     )
 
 
