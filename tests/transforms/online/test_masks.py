@@ -122,3 +122,21 @@ def test_rows(case: str, dtype: torch.dtype) -> None:
     gm = traced(SUMS[case], x)
     for levels in ([(3, {"x_1": 1})], [(2, {"x_1": 0}), (5, {"x_1": 1})]):
         check_tiled(gm, [(ops_of(gm), levels)], x)
+
+
+@pytest.mark.parametrize("accumulate", ["float32", "operand"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_total_that_only_divides_weights_is_left_as_it_is(dtype: torch.dtype, accumulate: str) -> None:
+    """0 / 0 is NaN in rows with nothing but -inf, as in the untiled graph, without an op that puts it there."""
+
+    def function(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Tensor:
+        return torch.softmax(q @ k.T + m, -1) @ v
+
+    args = [x.to(dtype) for x in (Q, K, V, masks()[1])]
+    gm = traced(function, *args)
+    tiled = tile(gm, [(ops_of(gm), 3, {"k_1": 0})], accumulate=accumulate)
+    behind = [node.target for node in tiled.graph.nodes if node.op == "call_function" and node.name.startswith("sub")]
+    assert loops_of(tiled) and not behind
+    found, expected = tiled(*args), function(*args)
+    assert found[0].isnan().all() and not found[1:].isnan().any()
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2, equal_nan=True)
