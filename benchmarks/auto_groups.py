@@ -5,6 +5,7 @@ run: python benchmarks/auto_groups.py [words of workloads]
 Half precision. Once for a single scratchpad of 2 MiB, and once for Spyre: each core works on its part of the rows (for
 attention: of heads and queries) with what its own scratchpad may hold, and the bytes of all cores are summed up.
 Each stands there twice: with running sums in float32, the default, and in half precision (``accumulate="operand"``).
+The cores once as ideal scratchpads of plain bytes, once with whole sticks, as the device is.
 ``best simple`` is the better one of the schedules in ``spyre_fx.analysis.traffic.schedules`` with sums of that size.
 Graphs are traced without data.
 
@@ -33,10 +34,12 @@ from spyre_fx.transforms.groups import Accumulate
 HALF = 2
 SUM_SIZES: dict[Accumulate, int] = {"float32": 2, "operand": 1}
 """Elements of half precision in the room of one element of a sum."""
-ONE = Target(name="2 MiB", cores=1, lx_fixed_reserve=0, lx_reserve_share=0.0)
+ONE = Target(name="2 MiB", cores=1, lx_fixed_reserve=0, lx_reserve_share=0.0, whole_sticks=False)
 SPYRE = Target.spyre()
-CORE = Target(cores=1)
-"""One of Spyre's."""
+CORE = Target(name="plain", cores=1, whole_sticks=False)
+"""One of Spyre's, with values in plain bytes, as the schedules by hand count them."""
+DEVICE = Target(name="sticks", cores=1)
+"""The same with values in sticks, as the simulated device counts."""
 
 
 def chain(x: Tensor) -> Tensor:
@@ -157,14 +160,14 @@ def measured(name: str, work: Work, target: Target, cores: int, accumulate: Accu
         f"{'  ' * loop.depth}{loop.trips + bool(loop.remainder)} x {loop.tile}"
         for loop in spyre_fx.summary(tiled).loops
     ]
-    before, after = traffic(gm, capacity).total * cores, traffic(tiled, capacity).total * cores
+    before, after = traffic(gm, target).total * cores, traffic(tiled, target).total * cores
     best = work.best(capacity // HALF, SUM_SIZES[accumulate])
     moves = [before, after, compulsory_bytes(gm) * cores, work.bound * HALF * cores]
     sets = [max((reason.after.working_set for reason in chosen if reason.after), default=0), capacity]
     best_bytes = None if best is None else best * HALF * cores
     return [
         name,
-        f"{cores} cores" if cores > 1 else target.name,
+        f"{cores} cores, {target.name}" if cores > 1 else target.name,
         {"operand": "float16"}.get(accumulate, accumulate),
         "\n".join(loops) or "none",
         *(mib(count) for count in moves),
@@ -185,6 +188,8 @@ def table(words: list[str]) -> Iterator[list[object]]:
                 yield measured(name, part(count), ONE, 1, accumulate)
             for accumulate in SUM_SIZES:
                 yield measured(name, part(count // SPYRE.cores), CORE, SPYRE.cores, accumulate)
+            for accumulate in SUM_SIZES:
+                yield measured(name, part(count // SPYRE.cores), DEVICE, SPYRE.cores, accumulate)
 
 
 HEADERS = (

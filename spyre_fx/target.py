@@ -28,6 +28,7 @@ _LEAST = {
     "call_bytes": 0,
 }
 """The numbers that are whole, each with the least that it may be."""
+_FLAGS = ("lx_planning", "lx_windows", "whole_sticks", "is_cache")
 _SUFFIXES = {"K": KIB, "M": MIB, "G": GIB}
 
 
@@ -58,6 +59,10 @@ class Target:
     bundle_format: Literal["seed", "1.0"] = "seed"
     dtype: Literal["float16", "dlfloat16"] = "float16"
     """What a 16-bit number is: IEEE half, or the device's own format, so that its rounding shows."""
+    whole_sticks: bool = True
+    """Whether traffic is counted as the device has it: sticks, each row value in one of its own, and the steps of
+    a softmax and a norm. Off for an ideal scratchpad of plain bytes, which schedules by hand are stated for.
+    """
     is_cache: bool = False
     """Whether hardware manages the scratchpad: small values then stay there from op to op without a loop."""
     outer_cache_bytes: int = 0
@@ -81,7 +86,7 @@ class Target:
             value, most = getattr(self, name), 1.0 if name == "lx_reserve_share" else math.inf
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < most:
                 raise self._wrong(name, f"a number from 0 up, below {most}" if most == 1 else "a number from 0 up")
-        for name, kind in (("name", str), ("lx_planning", bool), ("lx_windows", bool), ("is_cache", bool)):
+        for name, kind in (("name", str), *((flag, bool) for flag in _FLAGS)):
             if not isinstance(getattr(self, name), kind):
                 raise self._wrong(name, f"a {kind.__name__}")
         if self.lx_fixed_reserve > self.lx_bytes:
@@ -122,6 +127,7 @@ class Target:
             lx_fixed_reserve=0,
             lx_reserve_share=0.0,
             stick_bytes=64,
+            whole_sticks=False,
             is_cache=True,
             outer_cache_bytes=_cache_share(3) * threads // 2,
             call_bytes=128 * KIB,

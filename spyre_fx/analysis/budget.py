@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
@@ -12,6 +12,7 @@ from spyre_fx.analysis.buffers import Buffer, Buffers, buffers_of
 from spyre_fx.analysis.loops import bodies, carried_arguments, loop_of
 from spyre_fx.analysis.rules.pointwise import pointwise
 from spyre_fx.analysis.rules.table import rule_for
+from spyre_fx.analysis.storage import PLAIN, Storage
 
 aten = torch.ops.aten
 
@@ -57,7 +58,10 @@ def peak_bytes(gm: fx.GraphModule, *, in_place: bool = False) -> int:
 
 
 def body_timeline(
-    body: fx.GraphModule, apart: Collection[fx.Node] = (), overwritten: Collection[fx.Node] = ()
+    body: fx.GraphModule,
+    apart: Collection[fx.Node] = (),
+    overwritten: Collection[fx.Node] = (),
+    storage: Storage = PLAIN,
 ) -> tuple[Moment, ...]:
     """Live bytes at each node of a loop's body, with tiles that arrive as inputs counted up to their last use.
 
@@ -67,11 +71,15 @@ def body_timeline(
         body: a graph whose inputs are tiles.
         apart: nodes whose memory is not counted: inputs that are held elsewhere or streamed, and what leaves at once.
         overwritten: those of ``apart`` that a result may replace in place, as a carried value is.
+        storage: what values take, and what ops hold beside them.
     """
-    buffers = buffers_of(body)
+    buffers = buffers_of(body, storage)
     counted = (b for b in buffers.all if b.producer not in apart)
     free = [b for b in buffers.all if b.is_input and b.producer in overwritten]
-    return _timeline(body, buffers, counted, free, in_place=True)
+    moments = _timeline(body, buffers, counted, free, in_place=True, storage=storage)
+    if storage is PLAIN:
+        return moments
+    return tuple(replace(one, live_bytes=one.live_bytes + storage.scratch_bytes(one.node)) for one in moments)
 
 
 def working_set(body: fx.GraphModule, apart: Collection[fx.Node] = ()) -> int:
@@ -80,7 +88,12 @@ def working_set(body: fx.GraphModule, apart: Collection[fx.Node] = ()) -> int:
 
 
 def _timeline(
-    gm: fx.GraphModule, buffers: Buffers, counted: Iterable[Buffer], free: Iterable[Buffer], in_place: bool
+    gm: fx.GraphModule,
+    buffers: Buffers,
+    counted: Iterable[Buffer],
+    free: Iterable[Buffer],
+    in_place: bool,
+    storage: Storage = PLAIN,
 ) -> tuple[Moment, ...]:
     starts: dict[int, list[Buffer]] = {}
     ends: dict[int, list[Buffer]] = {}
@@ -95,7 +108,7 @@ def _timeline(
         live += sum(buffer.byte_size for buffer in starts.get(position, []))
         dying = [buffer for buffer in ends.get(position, []) if buffer not in lent]
         saved = 0
-        for own, taken in _taken_over(gm, node, buffers, position) if in_place else ():
+        for own, taken in _taken_over(gm, node, buffers, position, storage) if in_place else ():
             if taken in lent:
                 lent.add(own)
                 live -= own.byte_size
@@ -106,21 +119,28 @@ def _timeline(
     return tuple(moments)
 
 
-def _taken_over(gm: fx.GraphModule, node: fx.Node, buffers: Buffers, position: int) -> Iterator[tuple[Buffer, Buffer]]:
+def _taken_over(
+    gm: fx.GraphModule, node: fx.Node, buffers: Buffers, position: int, storage: Storage
+) -> Iterator[tuple[Buffer, Buffer]]:
     """The results that can move into the memory of an operand of their size that is read here for the last time."""
     for own in buffers.of[node]:
         if own.producer is not node:
             continue
         read = [b for operand in node.all_input_nodes for b in buffers.of.get(operand, ())]
-        candidates = [b for operand in _overwritten(gm, node, own) for b in buffers.of.get(operand, ())]
+        candidates = [b for operand in _overwritten(gm, node, own, storage) for b in buffers.of.get(operand, ())]
         for taken in candidates:
             # Memory that is read through two operands may be read at a place that is written already.
-            if taken.last == position and taken.byte_size == own.byte_size and read.count(taken) == 1:
+            if taken.last == position and _is_alike(taken, own) and read.count(taken) == 1:
                 yield own, taken
                 break
 
 
-def _overwritten(gm: fx.GraphModule, node: fx.Node, result: Buffer) -> Iterable[fx.Node]:
+def _is_alike(taken: Buffer, own: Buffer) -> bool:
+    """Whether one fits exactly where the other is; sticks of one value are as large for wide ones as for halves."""
+    return (taken.byte_size, taken.itemsize) == (own.byte_size, own.itemsize)
+
+
+def _overwritten(gm: fx.GraphModule, node: fx.Node, result: Buffer, storage: Storage) -> Iterable[fx.Node]:
     """The operands that an op may write its result over."""
     loop = loop_of(gm, node)
     if loop is not None:
@@ -128,7 +148,7 @@ def _overwritten(gm: fx.GraphModule, node: fx.Node, result: Buffer) -> Iterable[
         return () if carried is None else [a for a in node.args[carried : carried + 1] if isinstance(a, fx.Node)]
     if rule_for(node.target) is pointwise and isinstance(node.meta.get("val"), torch.Tensor):
         return node.all_input_nodes
-    return node.all_input_nodes[:1] if node.target in _ACCUMULATING else ()
+    return node.all_input_nodes[:1] if node.target in _ACCUMULATING or storage.runs_in_place(node) else ()
 
 
 def _trip(gm: fx.GraphModule, node: fx.Node, in_place: bool) -> int:

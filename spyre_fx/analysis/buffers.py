@@ -16,7 +16,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from spyre_fx.analysis.iteration import tensors
-from spyre_fx.analysis.sizes import symbolic
+from spyre_fx.analysis.storage import PLAIN, Storage
 
 _ALIASING = {torch.ops.aten._unsafe_view.default}
 """Views that do not say so in their schema."""
@@ -35,6 +35,8 @@ class Buffer:
     byte_size: int
     first: int
     last: int
+    itemsize: int = 0
+    """Bytes of one element."""
 
     @property
     def is_input(self) -> bool:
@@ -65,9 +67,10 @@ class Buffers:
         return found
 
 
-def buffers_of(gm: fx.GraphModule) -> Buffers:
+def buffers_of(gm: fx.GraphModule, storage: Storage = PLAIN) -> Buffers:
     """The buffers of ``gm``, in the order in which they are made. Symbolic sizes count as 0 bytes."""
     nodes = tuple(gm.graph.nodes)
+    sparse = storage.sparse_values(nodes)
     made: list[Buffer] = []
     of: dict[fx.Node, tuple[Buffer, ...]] = {}
     for position, node in enumerate(nodes):
@@ -76,7 +79,7 @@ def buffers_of(gm: fx.GraphModule) -> Buffers:
                 buffer.last = position
         shared = _shared(node, of)
         if shared is None:
-            shared = tuple(_allocated(node, position))
+            shared = tuple(_allocated(node, position, storage, sparse.get(node, False)))
             made.extend(shared)
         of[node] = shared
     return Buffers(tuple(made), of, nodes)
@@ -84,7 +87,7 @@ def buffers_of(gm: fx.GraphModule) -> Buffers:
 
 def byte_size(tensor: torch.Tensor) -> int:
     """Bytes of a tensor's elements; 0 where its sizes are only known at run time."""
-    return 0 if symbolic(*tensor.shape) else tensor.numel() * tensor.itemsize
+    return PLAIN.tensor_bytes(tensor)
 
 
 def is_alias(target: object) -> bool:
@@ -107,6 +110,7 @@ def _shared(node: fx.Node, of: Mapping[fx.Node, tuple[Buffer, ...]]) -> tuple[Bu
     return of[source] if is_alias(node.target) else None
 
 
-def _allocated(node: fx.Node, position: int) -> Iterator[Buffer]:
+def _allocated(node: fx.Node, position: int, storage: Storage, sparse: bool) -> Iterator[Buffer]:
     for index, tensor in enumerate(tensors(node.meta.get("val"))):
-        yield Buffer(node, index, byte_size(tensor), position, position)
+        size = storage.tensor_bytes(tensor, sparse)
+        yield Buffer(node, index, size, position, position, tensor.itemsize)

@@ -35,6 +35,8 @@ class Holder(Stager):
 
     def run(self, items: list[Item]) -> list[Item]:
         """The tree with copies in LX."""
+        self.copied: dict[Buffer, Buffer] = {}
+        """For each copy that stands before a loop what it is of."""
         self._writers: dict[Buffer, list[Kernel]] = defaultdict(list)
         self._readers: dict[Buffer, list[tuple[Kernel, Operand]]] = defaultdict(list)
         for kernel, _ in nested(items):
@@ -81,6 +83,7 @@ class Holder(Stager):
             if not self._divides(copy):
                 continue
             self.tiles[tile] = key
+            self.copied[tile] = kernel.inputs[number].buffer
             copies.append(copy)
             for user, which, _ in uses:
                 changed[user] = self._using(changed.get(user, user), which, tile)

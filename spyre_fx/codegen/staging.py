@@ -34,13 +34,18 @@ class Stager:
         splits: dict[Kernel, Splits],
         refused: set[Any],
         held: Collection[Buffer] = (),
+        copies: Mapping[Buffer, Buffer] | None = None,
     ) -> None:
-        """``held``: buffers that lie in LX anyway."""
+        """Args:
+        held: buffers that lie in LX anyway.
+        copies: tiles that are filled before a loop, each with what it is of: what else uses that reads the tile too.
+        """
         self.builder = builder
         self.layouts = layouts
         self.splits = splits
         self.refused = refused
         self.held = held
+        self.copies = copies or {}
         self.tiles: dict[Buffer, Any] = {}
 
     def run(self, items: list[Item]) -> list[Item]:
@@ -80,10 +85,10 @@ class Stager:
         return result
 
     def _in_order(self, buffer: Buffer, uses: list[tuple[int, int]], writes: list[int], items: list[Item]) -> bool:
-        """Whether all uses see one value: nobody writes, or the one writer here stands first."""
-        if not writes:
-            return not any(_writes(item, buffer) for item in items)
+        """Whether all uses see one value: nobody writes from the first of them on, or the one writer stands first."""
         first = uses[0]
+        if not writes:
+            return not any(_writes(item, buffer) for item in items[first[0] :])
         alone = sum(_writes(item, buffer) for item in items) == 1
         return alone and len(writes) == 1 and first[1] < 0
 
@@ -99,13 +104,17 @@ class Stager:
         if (
             buffer in self.held
             or self._padded(kernel)
-            or (buffer.role == "internal" and not operand.advance and not any(operand.offset))
+            or (self._is_internal(buffer) and not operand.advance and not any(operand.offset))
         ):
             # What is used whole may stay in LX by itself.
             return None
         digits = tuple(sorted((digit.dim, digit.step, digit.extent) for digit in operand.digits))
         owned = tuple(sorted(ownership(kernel, operand, own).items()))
         return buffer, operand.offset, operand.advance, digits, owned
+
+    def _is_internal(self, buffer: Buffer) -> bool:
+        """Whether a buffer is made by the program, and no tile of it is there already."""
+        return buffer.role == "internal" and buffer not in self.copies.values()
 
     def _padded(self, kernel: Kernel) -> bool:
         """Whether some axis of an op does not fill its last stick."""
@@ -131,6 +140,10 @@ class Stager:
         position, number = uses[0]
         kernel = self._kernel(items, position, changed)
         operand = kernel.output if number < 0 else kernel.inputs[number]
+        if kernel.output.buffer in self.copies and not written:
+            for place, which in uses[1:]:
+                changed[place] = self._using(self._kernel(items, place, changed), which, kernel.output.buffer)
+            return
         tile, copy = self._copy(kernel, operand)
         self.tiles[tile] = key
         if written:

@@ -108,8 +108,9 @@ def _planned(
     windowed = [buffer for buffer in first.lx if not first.lives[buffer].fixed]
     while target.lx_planning:
         holder = Holder(builder, layouts, splits, refused, first.lx)
-        stager = Stager(builder, layouts, splits, refused, windowed)
-        staged = stager.run(holder.run(items))
+        held = holder.run(items)
+        stager = Stager(builder, layouts, splits, refused, windowed, holder.copied)
+        staged = stager.run(held)
         tiles = {**holder.tiles, **stager.tiles}
         plan = plan_memory(staged, layouts, splits, fixed, target, tiles.keys(), windows)
         missing = {key for tile, key in tiles.items() if tile not in plan.lx}

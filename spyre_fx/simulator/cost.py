@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from spyre_fx.blocking import Product, Reads, best_reads
 from spyre_fx.simulator.counters import Cost
 from spyre_fx.simulator.descriptor import Descriptor
 from spyre_fx.simulator.matmul import matmul_dims
 from spyre_fx.simulator.tensors import Operand
-from spyre_fx.simulator.traffic import Product, Reads, best_reads
 from spyre_fx.target import Target
 
 

@@ -162,7 +162,7 @@ class _Loader:
 
     def _range(self, op: Descriptor, operand: Operand, names: Mapping[int, str], *, written: bool) -> Range:
         stick = self.target.stick_bytes
-        dense = operand.core_sticks == operand.span and operand.stick is not None
+        dense = operand.core_sticks == operand.span
         if operand.memory == "lx":
             low, high = int(operand.starts.min()), int(operand.starts.max())
             self.lx_bytes = max(self.lx_bytes, high + operand.span * stick)

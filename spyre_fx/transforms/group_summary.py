@@ -41,12 +41,12 @@ class GroupSummary:
 def group_summaries(tiled: fx.GraphModule, target: Target, untiled: fx.GraphModule | None) -> list[GroupSummary]:
     """A summary for each group, in the order of their loops."""
     capacity = target.capacity_bytes
-    held, moved = working_sets(tiled), traffic(tiled, capacity).by_node
+    held, moved = working_sets(tiled, target), traffic(tiled, target).by_node
     loops: dict[str, list[fx.Node]] = {}
     for node in held:
         loops.setdefault(node.meta.get("loop_group", str(node.target)), []).append(node)
     names = tiled.meta.get("group_ops", {})
-    alone = {} if untiled is None else {n.name: part.total for n, part in traffic(untiled, capacity).by_node.items()}
+    alone = {} if untiled is None else {n.name: part.total for n, part in traffic(untiled, target).by_node.items()}
     found = []
     for name, calls in loops.items():
         ops = names.get(name, ())

@@ -75,3 +75,27 @@ def test_a_cast_is_made_where_it_is_read():
     bundle = close(attention, half(4, 512, 64), half(4, 64, 512), half(4, 512, 64), levels=[(4, {"bmm": 2})])
     assert "scf.for" in bundle.mlir()
     assert copies(bundle).get("v_1") == [8]
+
+
+def test_a_remainder_reads_the_copies_that_the_trips_read():
+    args = arguments(rows=448)
+    target = spyre_fx.Target(cores=1, lx_bytes=768 << 10)
+    graph = torch.fx.experimental.proxy_tensor.make_fx(mlp, tracing_mode="fake")(*args)
+    names = [node.name for node in graph.graph.nodes if node.op == "call_function"]
+    tiled = spyre_fx.tile(graph, [spyre_fx.LoopGroup(5, [0], names, 96)])
+    (loop,) = spyre_fx.summary(tiled).loops
+    assert (loop.trips, loop.tile, loop.remainder) == (4, 96, 64)
+    bundle = spyre_fx.lower(tiled, target)
+    torch.testing.assert_close(bundle.run(*args), mlp(*args), rtol=1e-2, atol=1e-2)
+    assert bundle.counters.hbm_bytes == 2 * 128 * 512 * 2 + 2 * 448 * 128 * 2
+
+
+def test_a_remainder_reads_the_copy_of_what_was_moved_to_other_sticks():
+    """The move writes it before the loop; nothing writes it from the copy on."""
+    x, w = half(448, 128), half(128, 128) / 16
+    graph = torch.fx.experimental.proxy_tensor.make_fx(lambda x, w: torch.relu(x @ w.T), tracing_mode="fake")(x, w)
+    names = [node.name for node in graph.graph.nodes if node.op == "call_function"]
+    tiled = spyre_fx.tile(graph, [spyre_fx.LoopGroup(5, {"mm": 0}, names[1:], 96)])
+    bundle = spyre_fx.lower(tiled, spyre_fx.Target(cores=1, lx_bytes=512 << 10))
+    torch.testing.assert_close(bundle.run(x, w), torch.relu(x @ w.T), rtol=1e-2, atol=1e-2)
+    assert bundle.counters.hbm_bytes == 4 * 128 * 128 + 2 * 128 * 128 + 2 * 448 * 128 * 2

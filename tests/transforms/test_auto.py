@@ -14,7 +14,9 @@ from spyre_fx.target import KIB, MIB, Target
 from spyre_fx.transforms.auto import AutoGroups
 from tests.transforms.auto_cases import CASES, attention, chain, losses, mlp, rows, scratchpad
 
-ONE = scratchpad(2048)
+ONE = scratchpad(2048, whole_sticks=False)
+"""An ideal one of plain bytes, for which bounds and schedules are stated."""
+DEVICE = scratchpad(2048)
 
 
 def groups_of(name: str) -> tuple[torch.fx.GraphModule, AutoGroups]:
@@ -71,14 +73,15 @@ def test_working_sets_fit_and_loops_move_less(name):
     assert len(chosen) == len(groups) > 0
     assert all(reason.after.working_set <= capacity for reason in chosen)
     assert all(reason.after.total < reason.before.total for reason in chosen)
-    assert traffic(spyre_fx.tile(gm, groups), capacity).total < traffic(gm, capacity).total
+    target = scratchpad(CASES[name].kib)
+    assert traffic(spyre_fx.tile(gm, groups), target).total < traffic(gm, target).total
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "losses"])
 def test_the_search_expects_the_traffic_that_the_tiled_graph_has(name):
     gm, groups = groups_of(name)
     (chosen,) = [reason for reason in groups.reasons if reason.tiled]
-    assert traffic(spyre_fx.tile(gm, groups), CASES[name].kib * KIB).total == chosen.after.moved
+    assert traffic(spyre_fx.tile(gm, groups), scratchpad(CASES[name].kib)).total == chosen.after.moved
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -106,6 +109,16 @@ def test_attention_whose_keys_fit_is_moved_once():
     assert traffic(tiled, 2 * MIB).total == 16 * 2 * bounds.attention(2048, 2048, 64) == 16 * MIB
 
 
+def test_attention_whose_keys_fit_is_moved_twice_at_most_on_a_device():
+    """The keys once more: they come in sticks of another axis than the product wants. And the scale in each trip."""
+    gm = large(attention, *[(16, 2048, 64)] * 3)
+    tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, DEVICE))
+    heads, rows = spyre_fx.summary(tiled).loops
+    keys, scales = 2 * 16 * 2048 * 64 * 2, 128 * heads.trips * (rows.trips + bool(rows.remainder))
+    assert 16 * 2 * bounds.attention(2048, 2048, 64) == 16 * MIB
+    assert traffic(tiled, DEVICE).total == 16 * MIB + keys + scales
+
+
 def test_attention_over_blocks_of_keys_with_sums_in_float32():
     """24 MiB a head: 5 tiles of 1664 queries. Tiles of whole rows of scores would move 516."""
     gm = large(attention, *[(16, 8192, 128)] * 3)
@@ -114,6 +127,20 @@ def test_attention_over_blocks_of_keys_with_sums_in_float32():
     assert [loop.trips for loop in spyre_fx.summary(tiled).loops] == [16, 4, 128]
     assert "online" in str(spyre_fx.summary(tiled))
     assert traffic(tiled, 2 * MIB).total == 16 * 24 * MIB
+    assert 2 * schedules.attention_by_query_rows(8192, 8192, 128, MIB).traffic == 516 * MIB
+
+
+def test_attention_over_blocks_of_keys_with_sums_in_float32_on_a_device():
+    """Row values fill a stick each, so that 1024 queries fit at a time. Their keys and values are read 8 times, and the
+    keys moved to other sticks as often. Tiles of whole rows of scores would move 516 MiB a head.
+    """
+    gm = large(attention, *[(16, 8192, 128)] * 3)
+    groups = spyre_fx.auto_groups(gm, DEVICE)
+    tiled = spyre_fx.tile(gm, groups)
+    assert [loop.trips for loop in spyre_fx.summary(tiled).loops] == [16, 8, 128]
+    assert "online" in str(spyre_fx.summary(tiled))
+    numbers = 128 * 16 * 8 * (3 + 128 * 4)
+    assert traffic(tiled, DEVICE).total == 16 * (4 + 8 * 4 + 8 * 4) * MIB + numbers
     assert 2 * schedules.attention_by_query_rows(8192, 8192, 128, MIB).traffic == 516 * MIB
 
 
@@ -152,6 +179,19 @@ def test_losses_without_logits_move_class_numbers_besides_the_best_simple_schedu
     targets = 4096 * (8 - 2 + 4)  # in int64, where the schedule has halves; looked up once to see that they are classes
     constants = 2 * (8 + 2)  # what ignored targets are replaced by
     assert traffic(tiled, 2 * MIB).total == best + numbers + targets + constants
+
+
+def test_losses_without_logits_are_near_the_best_simple_schedule_on_a_device():
+    """That one counts three elements a row; a device holds a stick for each of them, so that fewer rows fit. Their
+    weights are read as often as the rows need trips, and moved to other sticks as often.
+    """
+    gm = large(losses, (4096, 512), (32_000, 512), classes=32_000)
+    tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, DEVICE))
+    best = 2 * schedules.linear_cross_entropy(4096, 512, 32_000, MIB).traffic
+    assert [(loop.trips, loop.tile) for loop in spyre_fx.summary(tiled).loops] == [(4, 832), (500, 64)]
+    weights = 2 * 512 * 32_000
+    rest = traffic(tiled, DEVICE).total - 5 * 3 * weights
+    assert weights < best < 5 * weights and 0 < rest < weights / 4
 
 
 @pytest.mark.parametrize("width", [768, 896, 1024])

@@ -32,14 +32,15 @@ def test_a_cache_keeps_values_of_which_two_fit():
 def test_ops_without_loops_move_what_the_traffic_model_says(name):
     gm, kib = CASES[name].graph(), CASES[name].kib
     known = Facts(gm)
-    assert CostModel(scratchpad(kib)).untiled(known.ops).moved == traffic(gm, kib * KIB).total
+    target = scratchpad(kib)
+    assert CostModel(target).untiled(known.ops, known).moved == traffic(gm, target).total
 
 
 def test_calls_and_new_memory_have_a_price():
     known = facts(lambda x: x.exp().tanh(), (64, 64))
     size = 64 * 64 * 4
-    plain = CostModel(scratchpad(8, call_bytes=0)).untiled(known.ops)
-    priced = CostModel(scratchpad(8, call_bytes=100, fresh_byte_cost=2.0)).untiled(known.ops)
+    plain = CostModel(scratchpad(8, call_bytes=0)).untiled(known.ops, known)
+    priced = CostModel(scratchpad(8, call_bytes=100, fresh_byte_cost=2.0)).untiled(known.ops, known)
     assert (plain.moved, plain.total, plain.working_set) == (4 * size, 4 * size, size)
     assert priced.total == 4 * size + 2 * 100 + 2.0 * 2 * size
 

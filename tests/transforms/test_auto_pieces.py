@@ -6,8 +6,9 @@ import torch
 
 import spyre_fx
 from spyre_fx.transforms.auto.facts import Facts
-from spyre_fx.transforms.auto.pieces import ROW_VALUES, Piece, pieces_of
+from spyre_fx.transforms.auto.pieces import Piece, pieces_of
 from spyre_fx.transforms.auto.regions import grow
+from spyre_fx.transforms.auto.sizes import ROW_VALUES
 from spyre_fx.transforms.auto.tree import tree_of
 from tests.transforms.auto_cases import facts, node
 

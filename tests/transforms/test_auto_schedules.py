@@ -19,7 +19,8 @@ from spyre_fx.analysis.traffic import schedules, traffic, working_sets
 from spyre_fx.target import MIB, Target
 from tests.transforms.auto_cases import attention, mlp, scratchpad
 
-TARGETS = {"one": scratchpad(2048), "core": Target(cores=1)}
+TARGETS = {"one": scratchpad(2048, whole_sticks=False), "core": Target(cores=1, whole_sticks=False)}
+"""The schedules count plain bytes."""
 CORES = 32
 SUM_SIZES: dict[Any, int] = {"float32": 2, "operand": 1}
 

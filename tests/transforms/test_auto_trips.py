@@ -121,4 +121,5 @@ def test_equal_layers_have_equal_trips():
     candidates = Candidates(known, CostModel(scratchpad(8)))
     trees = list(candidates.around(Value(node(known, "mm")), lambda op: True, set()))
     assert trees
-    assert all(tree.trips.shape == trips_of(tree.trips.tree, known.flow).shape for tree in trees)
+    sizes = candidates.sizes
+    assert all(tree.trips.shape == trips_of(tree.trips.tree, known.flow, sizes=sizes).shape for tree in trees)

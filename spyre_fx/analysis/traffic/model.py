@@ -12,6 +12,12 @@
 - What such a loop carries is made and taken up in the scratchpad, where it begins as a constant right before the loop
   and where one elementwise op right behind it is all that reads it (the rounding of a sum).
 - An inner loop has the room that the values of the outer trip leave.
+
+For a ``Target`` with a scratchpad values take whole sticks, and softmax and the norms are worked out in steps
+(``analysis.storage``); values for which there is room stay from op to op (``staying``); numbers that stand in a call
+are read at each call; a factor of a product whose sticks lie along the wrong axis is moved to others (``turning``); and
+a product in a trip reads a factor again whose blocks find no room (``spyre_fx.blocking``). For a capacity alone, or a
+cache, all is counted in plain bytes.
 """
 
 from __future__ import annotations
@@ -23,13 +29,17 @@ from typing import Any
 from torch import fx
 
 from spyre_fx.analysis.budget import body_timeline
-from spyre_fx.analysis.buffers import Buffer, Buffers, buffers_of, byte_size
+from spyre_fx.analysis.buffers import Buffer, Buffers, buffers_of
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.loops import carried_arguments, loop_of
 from spyre_fx.analysis.schedule.operand_effects import written_operands
-from spyre_fx.analysis.traffic.ops import op_reads
+from spyre_fx.analysis.storage import PLAIN, Storage
+from spyre_fx.analysis.traffic.ops import op_reads, product_rereads
 from spyre_fx.analysis.traffic.passing import passed
+from spyre_fx.analysis.traffic.staying import Staying, staying
+from spyre_fx.analysis.traffic.turning import turned
+from spyre_fx.target import Target
 
 
 @dataclass(frozen=True)
@@ -57,28 +67,38 @@ class Traffic(Moved):
     by_node: dict[fx.Node, Moved] = field(default_factory=dict)
 
 
-def traffic(gm: fx.GraphModule, capacity: int) -> Traffic:
-    """The bytes that ``gm`` moves with a scratchpad of ``capacity`` bytes.
+def traffic(gm: fx.GraphModule, machine: int | Target) -> Traffic:
+    """The bytes that ``gm`` moves with the scratchpad of ``machine``.
 
     args:
         gm: a graph with shapes in ``meta["val"]``, tiled or not; symbolic sizes count as 0.
-        capacity: bytes of the scratchpad.
+        machine: a target, in whose memory values take what it stores them in; or the bytes of a scratchpad alone.
     """
-    by_node = _Scope(gm, capacity, frozenset(), keeps=False).by_node()
+    capacity, storage = (machine, PLAIN) if isinstance(machine, int) else _memory(machine)
+    by_node = _Scope(gm, capacity, frozenset(), keeps=False, storage=storage).by_node()
     total = sum(by_node.values(), Moved())
     return Traffic(total.read, total.written, by_node)
 
 
-def working_sets(gm: fx.GraphModule) -> dict[fx.Node, int]:
+def _memory(target: Target) -> tuple[int, Storage]:
+    return target.capacity_bytes, Storage.of(target)
+
+
+def working_sets(gm: fx.GraphModule, target: Target | None = None) -> dict[fx.Node, int]:
     """For each loop of the outermost graph the most bytes that one trip holds, inner loops' trips included.
 
     Arguments that every trip needs whole are not among them: they are streamed where no room is left.
+
+    args:
+        target: where values are stored; None: plain bytes.
     """
+    storage = PLAIN if target is None else Storage.of(target)
     found: dict[fx.Node, int] = {}
     for node in gm.graph.nodes:
         loop = loop_of(gm, node)
         if loop is not None:
-            found[node] = max(_Trip(loop.body(phase), phase.trips, loop, set()).need() for phase in loop.phases)
+            trips = (_Trip(loop.body(phase), phase.trips, loop, set(), storage) for phase in loop.phases)
+            found[node] = max(trip.need() for trip in trips)
     return found
 
 
@@ -105,15 +125,26 @@ class _Scope:
     """Inputs that are in the scratchpad."""
     keeps: bool
     """Whether what the graph makes stays in the scratchpad."""
+    storage: Storage = PLAIN
     passed: frozenset[Buffer] = frozenset()
     """What stays there on its way into a loop, or out of it."""
+    turning: frozenset[fx.Node] | None = None
+    """Inputs that are moved to other sticks here if they must be; None: all."""
+    stays: Staying | None = None
+    """What else stays there from op to op."""
 
     def by_node(self) -> dict[fx.Node, Moved]:
-        buffers = buffers_of(self.gm)
-        return replace(self, passed=frozenset(self._passed(buffers)))._by_node(buffers)
+        buffers = buffers_of(self.gm, self.storage)
+        passed = frozenset(self._passed(buffers))
+        stays = (
+            None if self.keeps or not self.storage.stick_bytes else staying(self.gm, buffers, self.free, self.storage)
+        )
+        return replace(self, passed=passed, stays=stays)._by_node(buffers)
 
     def _by_node(self, buffers: Buffers) -> dict[fx.Node, Moved]:
         moved: dict[fx.Node, Moved] = {}
+        wanted = turned(self.gm) if self.storage.stick_bytes else {}
+        done: set[fx.Node] = set()
         for node in buffers.nodes:
             made = [buffer for buffer in buffers.of[node] if buffer.producer is node and not buffer.is_input]
             made += [buffer for value in written_operands(node) for buffer in buffers.of[value]]
@@ -121,6 +152,11 @@ class _Scope:
                 continue
             loop = loop_of(self.gm, node)
             found = self._op(node, made, buffers) if loop is None else self._loop(node, loop, buffers)
+            for value in wanted.get(node, ()):
+                if value not in done and (self.turning is None or value in self.turning):
+                    done.add(value)
+                    size = self._size(value)
+                    found += Moved(size, size)
             if found.total:
                 moved[node] = found
         return moved
@@ -135,17 +171,28 @@ class _Scope:
                 yield from passed(node, carried_arguments(loop), buffers)
 
     def _in_main(self, buffer: Buffer) -> bool:
-        if buffer in self.passed:
+        if buffer in self.passed or (self.stays is not None and buffer in self.stays.buffers):
             return False
         return buffer.producer not in self.held if buffer.is_input else not self.keeps
 
     def _op(self, node: fx.Node, made: list[Buffer], buffers: Buffers) -> Moved:
         operands = dict.fromkeys(node.all_input_nodes)
         streamed = {
-            operand: _read_size(operand, buffers) for operand in operands if self._is_streamed(operand, buffers)
+            operand: self._read_size(operand, buffers) for operand in operands if self._is_streamed(operand, buffers)
         }
         written = sum(buffer.byte_size for buffer in made if self._in_main(buffer))
-        return Moved(op_reads(node, streamed, self.free), written)
+        if not self.storage.stick_bytes:
+            return Moved(op_reads(node, streamed, self.free), written)
+        steps = Moved() if self.stays is None or node in self.stays.steps else Moved(*self.storage.step_bytes(node))
+        read = op_reads(node, streamed, self.free, in_steps=True) + self.storage.number_bytes(node)
+        return Moved(read, written) + steps
+
+    def _read_size(self, operand: fx.Node, buffers: Buffers) -> int:
+        """Bytes read of an operand: those of the value, and of a broadcast only those of what it repeats."""
+        return min(self._size(operand), sum(buffer.byte_size for buffer in buffers.of[operand]))
+
+    def _size(self, node: fx.Node) -> int:
+        return sum(self.storage.tensor_bytes(tensor) for tensor in tensors(node.meta.get("val")))
 
     def _is_streamed(self, operand: fx.Node, buffers: Buffers) -> bool:
         return any(map(self._in_main, buffers.of.get(operand, ())))
@@ -155,7 +202,7 @@ class _Scope:
         held = {
             i for i, arg in enumerate(node.args) if isinstance(arg, fx.Node) and not outside._is_streamed(arg, buffers)
         }
-        return [_Trip(loop.body(phase), phase.trips, loop, held) for phase in loop.phases]
+        return [_Trip(loop.body(phase), phase.trips, loop, held, self.storage) for phase in loop.phases]
 
     def _fits(self, trips: list[_Trip]) -> bool:
         return all(trip.core <= self.free for trip in trips)
@@ -179,21 +226,22 @@ class _Scope:
 class _Trip:
     """One phase of a loop: a body that runs ``count`` times."""
 
-    def __init__(self, body: fx.GraphModule, count: int, loop: Any, held: set[int]) -> None:
-        self.body, self.count, self.loop = body, count, loop
+    def __init__(self, body: fx.GraphModule, count: int, loop: Any, held: set[int], storage: Storage) -> None:
+        self.body, self.count, self.loop, self.storage = body, count, loop, storage
         self.inputs = body.graph.find_nodes(op="placeholder")
         carried = set(carried_arguments(loop).values())
         tensor = [i for i, node in enumerate(self.inputs) if tensors(node.meta.get("val"))]
         self.held = held
         self.carried = [i for i in tensor if i in carried]
         sliced = [i for i in tensor if loop.arguments[i] is not None]
+        self.turning = frozenset(self.inputs[i] for i in sliced)
         self.passed_on = [i for i in sliced if i not in held and _only_loops_read(body, self.inputs[i])]
         """Slices that no op of the trip itself reads."""
         self.sliced = [i for i in sliced if i not in self.passed_on]
         self.whole = [i for i in tensor if loop.arguments[i] is None and i not in carried and i not in held]
         apart = [self.inputs[i] for i in {*held, *self.whole, *self.passed_on, *self.carried}]
         apart += self._written_by_loops()
-        moments = body_timeline(body, apart, overwritten=[self.inputs[i] for i in self.carried])
+        moments = body_timeline(body, apart, [self.inputs[i] for i in self.carried], storage)
         self.live_at = {moment.node: moment.live_bytes for moment in moments}
         self.state = sum(self.size(i) for i in self.carried if i not in held)
         self.core = self.state + max(self.live_at.values(), default=0)
@@ -213,7 +261,7 @@ class _Trip:
 
     def size(self, argument: int) -> int:
         """Bytes that one trip sees of an argument."""
-        return sum(byte_size(tensor) for tensor in tensors(self.inputs[argument].meta["val"]))
+        return sum(self.storage.tensor_bytes(tensor) for tensor in tensors(self.inputs[argument].meta["val"]))
 
     def need(self) -> int:
         """The most bytes that a trip holds at once, with those of the trips of inner loops that fit."""
@@ -234,7 +282,16 @@ class _Trip:
         streamed = {*self.whole, *self.passed_on} - kept
         resident = frozenset(node for i, node in enumerate(self.inputs) if i not in streamed)
         free -= self.state
-        inside = _Kept(self.body, free, resident, True, live_at=self.live_at).total()
+        inside = _Kept(
+            self.body,
+            free,
+            resident,
+            True,
+            self.storage,
+            turning=self.turning,
+            live_at=self.live_at,
+            sliced=frozenset(self.inputs[i] for i in self.sliced if i not in self.held),
+        ).total()
         read = {*self.sliced, *kept.intersection(self.passed_on)} - self.held
         tiles = sum(self.size(i) for i in read)
         return (inside + Moved(tiles)).times(self.count)
@@ -242,14 +299,16 @@ class _Trip:
     def spilled(self, free: int) -> Moved:
         """All trips, with nothing kept from op to op."""
         resident = frozenset(self.inputs[i] for i in self.held)
-        return _Scope(self.body, free, resident, keeps=False).total().times(self.count)
+        inside = _Scope(self.body, free, resident, False, self.storage, turning=self.turning)
+        return inside.total().times(self.count)
 
     def ends(self, begun: set[int], results: list[int]) -> Moved:
         """What enters and leaves the loop once: initial values of what is carried, but those that are ``begun`` in the
         scratchpad, and those of the results that go to main memory.
         """
         read = sum(self.size(i) for i in self.carried if i not in self.held | begun)
-        return Moved(read, sum(_type_bytes(self.loop.result_types[i]) for i in results))
+        kinds = [self.loop.result_types[i] for i in results]
+        return Moved(read, sum(self.storage.bytes_of(kind.shape, kind.dtype) for kind in kinds))
 
 
 @dataclass(frozen=True)
@@ -257,9 +316,24 @@ class _Kept(_Scope):
     """The body of a loop whose trip fits: inner loops have what the trip leaves free at their place."""
 
     live_at: dict[fx.Node, int] = field(default_factory=dict)
+    sliced: frozenset[fx.Node] = frozenset()
+    """Inputs of which each trip reads a tile."""
+
+    def _op(self, node: fx.Node, made: list[Buffer], buffers: Buffers) -> Moved:
+        """A tile that one op reads is in main memory until then: a product may read it again and again."""
+        found = super()._op(node, made, buffers)
+        if not self.storage.stick_bytes:
+            return found
+        once = {buffer for tile in self.sliced for buffer in buffers.of[tile] if _is_read_once(tile)}
+        streamed = {o for o in node.all_input_nodes if self._is_streamed(o, buffers) or once & {*buffers.of[o]}}
+        apart = sum(b.byte_size for b in once if b.first <= buffers.nodes.index(node) <= b.last)
+        leaves = all(user.op == "output" for user in _readers(node))
+        free = self.free - self.live_at.get(node, 0) + apart + leaves * sum(buffer.byte_size for buffer in made)
+        sizes = {operand: self._read_size(operand, buffers) for operand in streamed}
+        return found + Moved(product_rereads(node, sizes, free, leaves))
 
     def _loop(self, node: fx.Node, loop: Any, buffers: Buffers) -> Moved:
-        inner = _Scope(self.gm, self.free - self.live_at.get(node, 0), self.held, self.keeps)
+        inner = _Scope(self.gm, self.free - self.live_at.get(node, 0), self.held, self.keeps, self.storage)
         return inner._loop(node, loop, buffers)
 
 
@@ -267,7 +341,17 @@ def _inner(body: fx.GraphModule, node: fx.Node, trip: _Trip) -> _Trip:
     """The main trip of a loop inside of ``trip``."""
     loop = loop_of(body, node)
     held = {i for i, arg in enumerate(node.args) if isinstance(arg, fx.Node) and not trip.is_streamed(arg)}
-    return _Trip(loop.body(loop.phases[0]), loop.phases[0].trips, loop, held)
+    return _Trip(loop.body(loop.phases[0]), loop.phases[0].trips, loop, held, trip.storage)
+
+
+def _readers(node: fx.Node) -> Iterator[fx.Node]:
+    """What reads a value, through views too."""
+    for user in node.users:
+        yield from _readers(user) if is_view(user) else (user,)
+
+
+def _is_read_once(node: fx.Node) -> bool:
+    return len({*_readers(node)}) == 1
 
 
 def _only_loops_read(body: fx.GraphModule, argument: fx.Node) -> bool:
@@ -302,16 +386,3 @@ def _kept(trip: _Trip, room: int) -> dict[int, int]:
             kept[argument] = size
             room -= size
     return kept
-
-
-def _read_size(operand: fx.Node, buffers: Buffers) -> int:
-    """Bytes read of an operand: those of the value, and of a broadcast only those of what it repeats."""
-    value = sum(byte_size(tensor) for tensor in tensors(operand.meta.get("val")))
-    return min(value, sum(buffer.byte_size for buffer in buffers.of[operand]))
-
-
-def _type_bytes(kind: Any) -> int:
-    size = kind.dtype.itemsize
-    for extent in kind.shape:
-        size *= extent
-    return int(size)

@@ -6,6 +6,7 @@ import bisect
 import itertools
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from torch import fx
 
@@ -38,6 +39,7 @@ class Candidates:
         self.facts = facts
         self.model = model
         self.sizer = Sizer(model)
+        self.sizes = model.sizes(facts)
         self._found: dict[Hashable, Sized | None] = {}
         """What came of each region that was tried, around whichever of its values."""
 
@@ -82,8 +84,9 @@ class Candidates:
 
     def _trips(self, tree: LoopTree) -> Trips:
         # A refinement is kept with its tree, so its number stays its own.
-        key = "trips", id(tree.refined), tree.key
-        return self.facts.once(key, lambda: trips_of(tree, self.facts.flow, self.facts.accumulate))
+        key = "trips", id(tree.refined), tree.key, self.sizes.storage
+        make = partial(trips_of, tree, self.facts.flow, self.facts.accumulate, self.sizes)
+        return self.facts.once(key, make)
 
     def _with_loops_inside(self, found: Sized) -> Sized:
         """Around each value whose tiles are still large, the largest first, the loop that saves the most."""

@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.regions import Dataflow
+from spyre_fx.analysis.storage import Storage
+from spyre_fx.analysis.traffic import Moved, traffic
 from spyre_fx.analysis.traffic.ops import op_reads
 from spyre_fx.target import Target
-from spyre_fx.transforms.auto.facts import value_bytes, values_of
+from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
+from spyre_fx.transforms.auto.sizes import Sizes
 from spyre_fx.transforms.auto.trips import Trips
 from spyre_fx.transforms.executor.lanes import lanes_of
 
@@ -68,6 +71,7 @@ class CostModel:
         self.target = target
         self.thrift = thrift
         self.capacity = target.capacity_bytes
+        self.storage = Storage.of(target)
         self.reach = self.capacity + target.outer_cache_bytes
         """What the scratchpad and the cache behind it hold together."""
         large = self.capacity if target.is_cache else 0
@@ -88,8 +92,15 @@ class CostModel:
         """Whether it may take a smaller region to fit."""
         return self.thrift is not None or not self.target.is_cache
 
-    def untiled(self, ops: Iterable[fx.Node]) -> Cost:
+    def sizes(self, facts: Facts) -> Sizes:
+        """What the values of a graph take on the target."""
+        key = "sparse", self.storage
+        return Sizes(self.storage, facts.once(key, lambda: self.storage.sparse_values(facts.nodes)))
+
+    def untiled(self, ops: Iterable[fx.Node], facts: Facts) -> Cost:
         """Each op on its own, at its best for the scratchpad."""
+        if self.storage.stick_bytes:
+            return self._on_device(ops, facts)
         moved = fresh = calls = largest = 0
         priced = 0.0
         for op in ops:
@@ -104,11 +115,21 @@ class CostModel:
             largest = max(largest, sum(made))
         return self._cost(moved, priced, fresh, calls, largest, 0)
 
+    def _on_device(self, ops: Iterable[fx.Node], facts: Facts) -> Cost:
+        """As ``traffic`` counts the ops of the whole graph."""
+        key = "untiled", self.target
+        found: Mapping[fx.Node, Moved] = facts.once(key, lambda: traffic(facts.module, self.target).by_node)
+        working = [op for op in ops if not is_view(op)]
+        made = [sum(self.storage.tensor_bytes(value.tensor) for value in values_of(op)) for op in working]
+        moved = sum(found[op].total for op in working if op in found)
+        return self._cost(moved, moved, sum(made), len(working), max(made, default=0), 0)
+
     def tiled(self, trips: Trips, tiles: Sequence[int]) -> Cost:
         """Loops with the given tiles; what a trip makes and cannot keep is written and read again."""
         lanes = self._lanes(trips, tiles)
         working_set = trips.working_set(tiles) * lanes
         written = trips.written + (trips.drained if self.target.is_cache else 0)
+        written += trips.numbers(tiles) + trips.turned(tiles)
         moved, priced = written, float(written)
         counts = trips.counts(tiles)
         for piece, times in trips.reads(tiles, max(self.capacity - working_set, 0)):

@@ -14,15 +14,14 @@ from spyre_fx.analysis.iteration import Kind
 from spyre_fx.analysis.regions import Dataflow, Value, readers
 from spyre_fx.analysis.rules.pointwise import pointwise
 from spyre_fx.analysis.rules.table import rule_for
+from spyre_fx.analysis.traffic.turning import turned_operands
 from spyre_fx.transforms.accumulate import goes_into_sum
 from spyre_fx.transforms.atoms import AtomMap
-from spyre_fx.transforms.auto.facts import value_bytes
+from spyre_fx.transforms.auto.sizes import Sizes
 from spyre_fx.transforms.auto.tree import LoopTree
 from spyre_fx.transforms.groups import Accumulate
 from spyre_fx.transforms.reductions import wide_dtype
 
-ROW_VALUES = 6
-"""Values of each row that an online softmax holds at once: running ones, those before, and the scale between them."""
 _WEIGHTS = frozenset(("safe_softmax", "softmax"))
 """Combines of an online form in which nothing but the weights of a tile is read of its scores."""
 
@@ -42,8 +41,8 @@ class Piece:
     home: tuple[int, ...]
     """The loops around the place where it is kept: of an input, those around its innermost reader."""
     is_input: bool = False
-    leaves: bool = False
-    """Whether it is read outside of the tree."""
+    left_bytes: int = 0
+    """Bytes written of a value that is read outside of the tree; 0 for any other."""
     summed_by: tuple[int, ...] = ()
     """The loops over which it is a running sum."""
     is_packed: bool = False
@@ -53,11 +52,15 @@ class Piece:
 
     is_online: bool = False
     """Whether it is what an online softmax makes of the scores of a tile."""
+    online_from: int | None = None
+    """The outermost loop over the scores of a row."""
+    is_turned: bool = False
+    """Whether it is an input that a product wants in other sticks."""
 
     @property
-    def left_bytes(self) -> int:
-        """Bytes written of a value that leaves."""
-        return value_bytes(self.value) if self.leaves else 0
+    def leaves(self) -> bool:
+        """Whether it is read outside of the tree."""
+        return self.left_bytes > 0
 
     @property
     def drained_bytes(self) -> int:
@@ -67,7 +70,7 @@ class Piece:
     @property
     def shape(self) -> Hashable:
         """Everything but which value it is."""
-        flags = self.is_input, self.leaves, self.is_packed, self.is_online
+        flags = self.is_input, self.left_bytes, self.is_packed, self.is_online, self.is_turned
         return self.byte_size, self.cut_by, self.first, self.last, self.home, self.summed_by, flags
 
     def size(self, shares: Sequence[float]) -> float:
@@ -79,9 +82,11 @@ class Piece:
         return size
 
 
-def pieces_of(tree: LoopTree, flow: Dataflow, accumulate: Accumulate = "float32") -> tuple[Piece, ...]:
-    """All pieces of ``tree``, in the order in which they are first needed."""
-    collector = _Collector(tree, flow, accumulate)
+def pieces_of(
+    tree: LoopTree, flow: Dataflow, accumulate: Accumulate = "float32", sizes: Sizes | None = None
+) -> tuple[Piece, ...]:
+    """All pieces of ``tree``, in the order in which they are first needed; plain bytes unless ``sizes`` are given."""
+    collector = _Collector(tree, flow, accumulate, sizes or Sizes())
     for op in tree.ops:
         collector.add(op)
     return tuple(collector.pieces)
@@ -92,6 +97,7 @@ class _Collector:
     tree: LoopTree
     flow: Dataflow
     accumulate: Accumulate
+    sizes: Sizes
     pieces: list[Piece] = field(default_factory=list)
     _of: dict[Value, Piece] = field(default_factory=dict)
     _inputs: dict[tuple[Value, tuple[int, ...]], Piece] = field(default_factory=dict)
@@ -111,6 +117,8 @@ class _Collector:
         here, path = self.position[op], self.tree.path[op]
         read = [self._read(op, operand, value) for operand, value in enumerate(self.flow.reads(op))]
         is_product = any(self.tree.refined.atoms[a].combine == "matmul" for a in self._atoms(op))
+        for operand in turned_operands(op) if self.sizes.storage.stick_bytes and is_product else ():
+            read[operand].is_turned |= read[operand].is_input and not _is_parameter(read[operand].value.node)
         for piece in read:
             piece.last = max(piece.last, here)
             piece.home = max(piece.home, path, key=len) if piece.is_input else _common(piece.home, path)
@@ -120,7 +128,7 @@ class _Collector:
             value = Value(op, index)
             self._of[value] = read[0] if is_view(op) else self._made(value, index_map)
             if self._is_read_outside(value) and not self._of[value].is_input:
-                self._of[value].leaves = True
+                self._of[value].left_bytes = self.sizes.of(self._of[value].value)
         self._add_temporaries(op)
 
     def _keep_for_all_trips(self, piece: Piece, path: tuple[int, ...]) -> None:
@@ -142,13 +150,13 @@ class _Collector:
         if key not in self._inputs:
             here, path = self.position[op], self.tree.path[op]
             start = min(map(self.position.__getitem__, self.tree.loops[path[-1]].cut))
-            self._inputs[key] = Piece(value, _storage_bytes(value), key[1], start, here, path, is_input=True)
+            self._inputs[key] = Piece(value, self.sizes.unrepeated(value), key[1], start, here, path, is_input=True)
             self.pieces.append(self._inputs[key])
         return self._inputs[key]
 
     def _made(self, value: Value, index_map: AtomMap) -> Piece:
         op, here = value.node, self.position[value.node]
-        size, first, home = value_bytes(value), here, self.tree.path[op]
+        size, first, home = self.sizes.of(value), here, self.tree.path[op]
         cut_by = self._cut_by(op, index_map)
         reduced = [loop for loop in home if self._reduces(op, loop) and loop not in cut_by]
         if reduced:  # a running sum, from the first trip of the outermost loop that reduces to its last
@@ -162,11 +170,12 @@ class _Collector:
             self._add_running_rows(value, index_map)
             if self._combine(op) in _WEIGHTS and self._takes_over(value, index_map, size):
                 first = min(here + 1, len(self.tree.ops) - 1)
-        elif rule_for(op.target) is pointwise and self._takes_over(value, index_map, size):
+        elif self._runs_in_place(op) and self._takes_over(value, index_map, size):
             first = min(here + 1, len(self.tree.ops) - 1)
         piece = Piece(value, size, cut_by, first, here, home, summed_by=tuple(reduced))
-        piece.is_wide = size > value_bytes(value)
+        piece.is_wide = size > self.sizes.of(value)
         piece.is_online = self._is_online(op)
+        piece.online_from = self._first_reducing(op) if piece.is_online else None
         self.pieces.append(piece)
         return piece
 
@@ -175,10 +184,10 @@ class _Collector:
         op = value.node
         atoms = self.tree.refined.atoms
         rows = {atom for dim in index_map for atom in dim if atoms[atom].kind is not Kind.REDUCTION}
-        itemsize = self._wide_dtype(op, value).itemsize
-        size = math.prod(atoms[atom].extent for atom in rows) * itemsize * ROW_VALUES
+        rows_in_trip = math.prod(atoms[atom].extent for atom in rows)
+        size = self.sizes.running_rows(rows_in_trip, self._wide_dtype(op, value))
         path = self.tree.path[op]
-        outermost = next(loop for loop in path if self._reduces(op, loop))
+        outermost = self._first_reducing(op)
         members = [self.position[other] for other in self.tree.loops[outermost].cut]
         cut_by = tuple(loop for loop in path if self.tree.loops[loop].cut[op] in rows)
         home = path[: path.index(outermost)]
@@ -188,7 +197,12 @@ class _Collector:
         """Whether a result of ``size`` bytes that is made element by element moves into an operand that dies."""
         op, cut_by = value.node, self._cut_by(value.node, index_map)
         dying = [self._of[source] for source in self.flow.reads(op) if self._last_reader(source) == self.position[op]]
-        return any(piece.byte_size == size and piece.cut_by == cut_by for piece in dying)
+        return any(self._fits_in(piece, value, size) and piece.cut_by == cut_by for piece in dying)
+
+    def _fits_in(self, piece: Piece, value: Value, size: int) -> bool:
+        """Whether ``size`` bytes of a value fit exactly where a piece is; a stick may hold one value of any type."""
+        alike = not self.sizes.storage.stick_bytes or piece.value.tensor.dtype == value.tensor.dtype
+        return piece.byte_size == size and alike
 
     def _last_reader(self, value: Value) -> int:
         """The position of the last op that reads a value made here, through views too; -1 for any other value."""
@@ -214,6 +228,9 @@ class _Collector:
     def _reduces(self, op: fx.Node, loop: int) -> bool:
         return self.tree.refined.atoms[self.tree.loops[loop].cut[op]].kind is Kind.REDUCTION
 
+    def _first_reducing(self, op: fx.Node) -> int:
+        return next(loop for loop in self.tree.path[op] if self._reduces(op, loop))
+
     def _is_online(self, op: fx.Node) -> bool:
         """Whether a loop cuts an axis that ``op`` reduces and keeps, as a softmax does."""
         atoms = {atom for result in self.tree.refined.results[op] for dim in result for atom in dim}
@@ -228,7 +245,10 @@ class _Collector:
         return self.tree.refined.atoms[next(cut)].combine
 
     def _wide_bytes(self, op: fx.Node, value: Value) -> int:
-        return value.tensor.numel() * self._wide_dtype(op, value).itemsize
+        return self.sizes.in_dtype(value, self._wide_dtype(op, value))
+
+    def _runs_in_place(self, op: fx.Node) -> bool:
+        return rule_for(op.target) is pointwise or self.sizes.storage.runs_in_place(op)
 
     def _add_temporaries(self, op: fx.Node) -> None:
         """The operands of a reduction in half precision, widened for a running sum in float32.
@@ -236,11 +256,17 @@ class _Collector:
         A softmax turns its wide operand into its result where it stands.
         """
         here, path = self.position[op], self.tree.path[op]
-        if self._is_online(op) or not any(self._reduces(op, loop) for loop in path):
+        if self._is_online(op):
+            return
+        scratch = self.sizes.storage.scratch_bytes(op)
+        if scratch:
+            cut = self._cut_by(op, self.tree.refined.results[op][0])
+            self.pieces.append(Piece(Value(op), scratch, cut, here, here, path))
+        if not any(self._reduces(op, loop) for loop in path):
             return
         for operand, value in enumerate(self.flow.reads(op)):
             size = self._wide_bytes(op, value)
-            if size > value_bytes(value) and not (value in self._of and self._of[value].is_wide):
+            if size > self.sizes.of(value) and not (value in self._of and self._of[value].is_wide):
                 cut_by = self._cut_by(op, self.tree.refined.operands[op][operand])
                 self.pieces.append(Piece(value, size, cut_by, here, here, path))
 
@@ -250,8 +276,7 @@ def _common(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(a for a, b in zip(left, right, strict=False) if a == b)
 
 
-def _storage_bytes(value: Value) -> int:
-    """Bytes of the elements that a (broadcast) tensor really has."""
-    tensor: torch.Tensor = value.tensor
-    shown = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride]
-    return math.prod(shown) * tensor.itemsize
+def _is_parameter(node: fx.Node) -> bool:
+    while is_view(node):
+        node = node.all_input_nodes[0]
+    return node.op == "get_attr"

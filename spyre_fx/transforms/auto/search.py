@@ -85,7 +85,11 @@ class Search:
         seen: set[Hashable] = set()
         for allowed in self.candidates.scopes(seed, lambda op: op not in self.claimed):
             trees = self.candidates.around(seed, allowed, seen)
-            found += [(tree, self.model.untiled(tree.trips.tree.ops)) for tree in trees if self.model.fits(tree.cost)]
+            found += [
+                (tree, self.model.untiled(tree.trips.tree.ops, self.facts))
+                for tree in trees
+                if self.model.fits(tree.cost)
+            ]
             if not self.model.is_strict and any(_gain(*pair) > 0 for pair in found):
                 break
         return found

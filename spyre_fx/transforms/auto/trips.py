@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.regions import Dataflow, Value, producer
+from spyre_fx.analysis.storage import Storage
 from spyre_fx.transforms.auto.facts import value_bytes, values_of
 from spyre_fx.transforms.auto.pieces import Piece, pieces_of
+from spyre_fx.transforms.auto.sizes import Sizes
 from spyre_fx.transforms.auto.tree import Loop, LoopTree
 from spyre_fx.transforms.groups import Accumulate
 
@@ -31,6 +33,8 @@ class Trips:
     """How many ops, views aside, stand inside of which loops."""
     finest: tuple[int, ...]
     """For each loop the least bytes in which one step along its axis lies in a row; 0 where it crosses rows."""
+    number_bytes: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    """What is read of numbers that stand in calls, inside of which loops."""
 
     @cached_property
     def shape(self) -> Hashable:
@@ -40,6 +44,7 @@ class Trips:
             tuple(piece.shape for piece in self.pieces),
             tuple(self.work.items()),
             self.finest,
+            tuple(self.number_bytes.items()),
         )
 
     @cached_property
@@ -85,6 +90,22 @@ class Trips:
         counts = self.counts(tiles)
         return sum(ops * math.prod(counts[loop] for loop in path) for path, ops in self.work.items())
 
+    def numbers(self, tiles: Sequence[int]) -> int:
+        """Bytes that all trips read of numbers that stand in calls."""
+        counts = self.counts(tiles)
+        return sum(size * math.prod(counts[loop] for loop in path) for path, size in self.number_bytes.items())
+
+    def turned(self, tiles: Sequence[int]) -> int:
+        """Bytes moved to bring inputs into the sticks that products want: in each loop that cuts them, and around."""
+        counts, moved = self.counts(tiles), 0
+        for piece in self.inputs:
+            if piece.is_turned:
+                cuts = [place for place, loop in enumerate(piece.home) if loop in piece.cut_by]
+                around = piece.home[: cuts[-1] + 1] if cuts else ()
+                again = math.prod(counts[loop] for loop in around if loop not in piece.cut_by)
+                moved += 2 * piece.byte_size * again
+        return moved
+
     def working_set(self, tiles: Sequence[int]) -> int:
         """The most bytes that one trip holds at once; values that it reads whole are not among them."""
         shares = self.shares(tiles)
@@ -127,7 +148,7 @@ class Trips:
         return found
 
 
-def _steps_in_rows(tree: LoopTree, loop: Loop, flow: Dataflow) -> Iterator[int]:
+def _steps_in_rows(tree: LoopTree, loop: Loop, flow: Dataflow, storage: Storage) -> Iterator[int]:
     """Bytes of a step along the axis of a loop, for each tensor of its ops whose rows, its last dim, the axis cuts."""
     for op, atom in loop.cut.items():
         operands, results = tree.refined.operands[op], tree.refined.results[op]
@@ -135,7 +156,8 @@ def _steps_in_rows(tree: LoopTree, loop: Loop, flow: Dataflow) -> Iterator[int]:
         for index, row in rows:
             own = index - len(operands)
             tensor = (flow.reads(op)[index] if own < 0 else Value(op, own)).tensor
-            yield math.prod(tree.refined.atoms[other].extent for other in row[row.index(atom) + 1 :]) * tensor.itemsize
+            inside = math.prod(tree.refined.atoms[other].extent for other in row[row.index(atom) + 1 :])
+            yield inside * storage.item_bytes(tensor.dtype)
 
 
 def owner(node: fx.Node) -> fx.Node | None:
@@ -145,7 +167,31 @@ def owner(node: fx.Node) -> fx.Node | None:
     return node if node.op == "call_function" else None
 
 
-def trips_of(tree: LoopTree, flow: Dataflow, accumulate: Accumulate = "float32") -> Trips:
+def trips_of(tree: LoopTree, flow: Dataflow, accumulate: Accumulate = "float32", sizes: Sizes | None = None) -> Trips:
+    """The trips of a tree; in plain bytes unless ``sizes`` are given."""
+    sizes = sizes or Sizes()
     work = Counter(tree.path[op] for op in tree.ops if not is_view(op))
-    finest = tuple(min(_steps_in_rows(tree, loop, flow), default=0) for loop in tree.loops)
-    return Trips(tree, pieces_of(tree, flow, accumulate), work, finest)
+    finest = tuple(min(_steps_in_rows(tree, loop, flow, sizes.storage), default=0) for loop in tree.loops)
+    pieces = pieces_of(tree, flow, accumulate, sizes)
+    return Trips(tree, pieces, work, finest, _number_bytes(tree, pieces, sizes))
+
+
+_ONLINE_STARTS, _ONLINE_NUMBERS = 2, 3
+"""Numbers that an online softmax begins with, and those in each trip that keep infinite scores apart."""
+
+
+def _number_bytes(tree: LoopTree, pieces: Sequence[Piece], sizes: Sizes) -> Counter[tuple[int, ...]]:
+    """Each number of a call, and what each running value begins with."""
+    stick, found = sizes.storage.stick_bytes, Counter[tuple[int, ...]]()
+    if not stick:
+        return found
+    for op in tree.ops:
+        found[tree.path[op]] += sizes.storage.number_bytes(op)
+    for piece in pieces:
+        if piece.summed_by:
+            found[piece.home] += stick
+        if piece.online_from is not None:
+            path = tree.path[piece.value.node]
+            found[path] += _ONLINE_NUMBERS * stick
+            found[path[: path.index(piece.online_from)]] += _ONLINE_STARTS * stick
+    return +found

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyre_fx.simulator.traffic import Product, Reads, best_reads
+from spyre_fx.blocking import Product, Reads, best_reads
 from spyre_fx.target import Target
 from tests.simulator.bench import C0, C1, C2, Bench, op
 

@@ -1,0 +1,77 @@
+"""What a device keeps in its scratchpad from op to op without a loop: values that find room there, first come first.
+
+A value that enters or leaves a loop is used there window by window, and has its place in main memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import fx
+
+from spyre_fx.analysis.buffers import Buffer, Buffers
+from spyre_fx.analysis.loops import loop_of
+from spyre_fx.analysis.rules.pointwise import pointwise
+from spyre_fx.analysis.rules.table import rule_for
+from spyre_fx.analysis.storage import Storage
+from spyre_fx.analysis.traffic.turning import turned_values
+
+
+@dataclass(frozen=True)
+class Staying:
+    """What stays in the scratchpad of one graph."""
+
+    buffers: frozenset[Buffer]
+    steps: frozenset[fx.Node]
+    """Ops of several steps all of whose rows in between stay."""
+
+
+def staying(gm: fx.GraphModule, buffers: Buffers, room: int, storage: Storage) -> Staying:
+    """The values that find a place in ``room`` bytes, beside those that were placed before them."""
+    used = [0] * len(buffers.nodes)
+    place = {node: position for position, node in enumerate(buffers.nodes)}
+    kept: set[Buffer] = set()
+    steps: set[fx.Node] = set()
+    moved = {buffer for node in turned_values(gm) for buffer in buffers.of.get(node, ())}
+    for node in buffers.nodes:
+        here = place[node]
+        rows = sum(storage.step_bytes(node))
+        if rows and used[here] + storage.scratch_bytes(node) + _largest(node, buffers) <= room:
+            steps.add(node)
+        for buffer in buffers.of[node]:
+            if buffer.producer is not node or buffer in moved or not _may_stay(gm, buffer, buffers):
+                continue
+            start = here + 1 if _moves_in(node, buffer, buffers, kept, here, storage) else here
+            span = range(min(start, buffer.last), buffer.last + 1)
+            if max(used[position] for position in span) + buffer.byte_size <= room:
+                kept.add(buffer)
+                for position in span:
+                    used[position] += buffer.byte_size
+    return Staying(frozenset(kept), frozenset(steps))
+
+
+def _largest(node: fx.Node, buffers: Buffers) -> int:
+    return max((buffer.byte_size for buffer in buffers.of[node]), default=0)
+
+
+def _may_stay(gm: fx.GraphModule, buffer: Buffer, buffers: Buffers) -> bool:
+    """Whether ops make and read a buffer, and nobody outside of the graph."""
+    if buffer.is_input or loop_of(gm, buffer.producer) is not None:
+        return False
+    return all(user.op == "call_function" for user in _users(buffer, buffers))
+
+
+def _users(buffer: Buffer, buffers: Buffers) -> Iterator[fx.Node]:
+    for node in buffers.nodes[buffer.first : buffer.last + 1]:
+        if buffer in buffers.of[node]:
+            yield from node.users
+
+
+def _moves_in(node: fx.Node, buffer: Buffer, buffers: Buffers, kept: set[Buffer], here: int, storage: Storage) -> bool:
+    """Whether a result takes the place of an operand that is read for the last time."""
+    if rule_for(node.target) is not pointwise and not storage.runs_in_place(node):
+        return False
+    read = (b for operand in node.all_input_nodes for b in buffers.of.get(operand, ()))
+    alike = (b for b in read if (b.byte_size, b.itemsize) == (buffer.byte_size, buffer.itemsize))
+    return any(b in kept and b.last == here for b in alike)

@@ -1,0 +1,106 @@
+"""Factors of products that lie in the wrong sticks.
+
+A product ``C[M, N] = A[M, K] B[K, N]`` of a device wants K in the sticks of A and N in those of B. Another stick means
+one more pass over the factor, which is read and written anew before the outermost loop in which it stays the same::
+
+    scores = q @ k.transpose(0, 1)        ->        k' = k in sticks of rows; scores = q @ k'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from spyre_fx.analysis.effects import is_view
+from spyre_fx.analysis.iteration import IndexMap, IterationSpace, Kind
+from spyre_fx.analysis.iteration_space import call_of, space_of
+from spyre_fx.analysis.loops import carried_arguments, loop_of
+
+
+def turned(gm: fx.GraphModule) -> Mapping[fx.Node, tuple[fx.Node, ...]]:
+    """For each product, and each loop, the inputs of ``gm`` that it wants in other sticks than theirs.
+
+    What is made in ``gm`` is made in the sticks that are wanted, and parameters are laid out beforehand.
+    """
+    found: dict[fx.Node, tuple[fx.Node, ...]] = {}
+    for node in gm.graph.nodes:
+        loop = loop_of(gm, node)
+        roots = turned_inputs(node) if loop is None else _inputs(_of_loop(node, loop))
+        if roots:
+            found[node] = roots
+    return found
+
+
+def turned_values(gm: fx.GraphModule) -> set[fx.Node]:
+    """What ops of ``gm`` make that a product wants in other sticks."""
+    return {_root(value) for node in gm.graph.nodes for value in _of_product(node)}
+
+
+def turned_inputs(node: fx.Node) -> tuple[fx.Node, ...]:
+    """The inputs of its graph that an op wants in other sticks."""
+    return _inputs(_of_product(node))
+
+
+def turned_operands(node: fx.Node, space: IterationSpace | None = None) -> tuple[int, ...]:
+    """The positions of a product's operands whose sticks lie along the wrong axis."""
+    space = space_of(node) if space is None else space
+    if space is None or not any(axis.combine == "matmul" for axis in space.axes):
+        return ()
+    contracted = {axis for axis, it in enumerate(space.axes) if it.kind is Kind.REDUCTION}
+    factors = [i for i, used in enumerate(space.operands) if contracted & _axes(used)]
+    if len(factors) != 2:
+        return ()
+    left, right = factors
+    operands = call_of(node).operands
+    found = []
+    lanes = {i: _lane_axis(operands[i], space.operands[i]) for i in factors}
+    if lanes[left] not in {None, *contracted}:
+        found.append(left)
+    columns = _axes(space.operands[right]) - _axes(space.operands[left])
+    if lanes[right] in contracted and any(space.axes[axis].extent > 1 for axis in columns):
+        found.append(right)
+    return tuple(found)
+
+
+def _of_product(node: fx.Node) -> Iterator[fx.Node]:
+    if node.op != "call_function":
+        return
+    tensors = [arg for arg in node.args if isinstance(arg, fx.Node)]
+    yield from (tensors[i] for i in turned_operands(node) if i < len(tensors))
+
+
+def _of_loop(node: fx.Node, loop: Any) -> Iterator[fx.Node]:
+    """Arguments that all trips need whole, where a trip wants them in other sticks."""
+    carried = set(carried_arguments(loop).values())
+    for phase in loop.phases:
+        body = loop.body(phase)
+        inputs = body.graph.find_nodes(op="placeholder")
+        wanted = {root for roots in turned(body).values() for root in roots}
+        for i, argument in enumerate(node.args):
+            whole = loop.arguments[i] is None and i not in carried
+            if whole and isinstance(argument, fx.Node) and inputs[i] in wanted:
+                yield argument
+
+
+def _inputs(wanted: Iterable[fx.Node]) -> tuple[fx.Node, ...]:
+    return tuple(root for root in dict.fromkeys(map(_root, wanted)) if root.op == "placeholder")
+
+
+def _root(node: fx.Node) -> fx.Node:
+    while is_view(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _lane_axis(tensor: torch.Tensor, index_map: IndexMap) -> int | None:
+    """The axis along which neighbours lie in memory; None where no dim has two elements."""
+    dims = [dim for dim, size in enumerate(tensor.shape) if size != 1 and index_map[dim]]
+    dense = [dim for dim in dims if tensor.stride(dim) == 1] or dims
+    return index_map[dense[-1]][-1] if dense else None
+
+
+def _axes(index_map: IndexMap) -> set[int]:
+    return {axis for dim in index_map for axis in dim}
