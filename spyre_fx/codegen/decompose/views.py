@@ -1,4 +1,7 @@
-"""Views as accesses, and the ops that join or pad tensors as copies into windows. A clone is the value itself."""
+"""Views as accesses, and the ops that join or pad tensors as copies into windows.
+
+A clone is the value itself, and the copy of a view is the view: nothing here writes into a value.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,8 @@ def _wrap(dim: int, rank: int) -> int:
     aten.contiguous.default,
     aten.lift_fresh_copy.default,
     aten.lift_fresh.default,
+    aten.alias_copy.default,
+    aten.detach_copy.default,
 )
 def same(b: Builder, x: Tensor, **options: Any) -> Tensor:
     return x
@@ -49,13 +54,13 @@ def unflatten(b: Builder, x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     return b.reshape(x, (*x.shape[:at], *whole, *x.shape[at + 1 :]))
 
 
-@lowers(aten.permute.default)
+@lowers(aten.permute.default, aten.permute_copy.default)
 def permute(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
     access = b.access(x)
     return access.permute([_wrap(dim, len(access.dims)) for dim in dims])
 
 
-@lowers(aten.transpose.int)
+@lowers(aten.transpose.int, aten.transpose_copy.int)
 def transpose(b: Builder, x: Tensor, first: int, second: int) -> Tensor:
     access = b.access(x)
     order = list(range(len(access.dims)))
@@ -65,52 +70,52 @@ def transpose(b: Builder, x: Tensor, first: int, second: int) -> Tensor:
     return access.permute(order)
 
 
-@lowers(aten.t.default)
+@lowers(aten.t.default, aten.t_copy.default)
 def t(b: Builder, x: Tensor) -> Tensor:
     return b.access(x).permute(tuple(reversed(range(len(x.shape)))))
 
 
-@lowers(aten.expand.default)
+@lowers(aten.expand.default, aten.expand_copy.default)
 def expand(b: Builder, x: Tensor, shape: Sequence[int], implicit: bool = False) -> Tensor:
     if isinstance(x, Known) and not x.loops:
         return Known(x.tensor.expand(list(shape)))
     return b.access(x).expand(shape)
 
 
-@lowers(aten.unsqueeze.default)
+@lowers(aten.unsqueeze.default, aten.unsqueeze_copy.default)
 def unsqueeze(b: Builder, x: Tensor, dim: int) -> Tensor:
     return b.access(x).unsqueeze(_wrap(dim, len(x.shape) + 1))
 
 
-@lowers(aten.squeeze.default)
+@lowers(aten.squeeze.default, aten.squeeze_copy.default)
 def squeeze(b: Builder, x: Tensor) -> Tensor:
     return b.access(x).squeeze(range(len(x.shape)))
 
 
-@lowers(aten.squeeze.dim)
+@lowers(aten.squeeze.dim, aten.squeeze_copy.dim)
 def squeeze_dim(b: Builder, x: Tensor, dim: int) -> Tensor:
     return b.access(x).squeeze([_wrap(dim, len(x.shape))] if x.shape else [])
 
 
-@lowers(aten.squeeze.dims)
+@lowers(aten.squeeze.dims, aten.squeeze_copy.dims)
 def squeeze_dims(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
     return b.access(x).squeeze([_wrap(dim, len(x.shape)) for dim in dims] if x.shape else [])
 
 
-@lowers(aten.select.int)
+@lowers(aten.select.int, aten.select_copy.int)
 def select(b: Builder, x: Tensor, dim: int, index: int) -> Tensor:
     at = _wrap(dim, len(x.shape))
     return b.access(x).select(at, index % x.shape[at])
 
 
-@lowers(aten.slice.Tensor)
+@lowers(aten.slice.Tensor, aten.slice_copy.Tensor)
 def slice_(b: Builder, x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
     at = _wrap(dim, len(x.shape))
     first, last, step = slice(start, end, step).indices(x.shape[at])
     return _narrow(b, x, at, first, len(range(first, last, step)), step)
 
 
-@lowers(aten.narrow.default)
+@lowers(aten.narrow.default, aten.narrow_copy.default)
 def narrow(b: Builder, x: Tensor, dim: int, start: int, length: int) -> Any:
     at = _wrap(dim, len(x.shape))
     return _narrow(b, x, at, start % max(1, x.shape[at]), length)
@@ -126,14 +131,14 @@ def _narrow(b: Builder, x: Tensor, dim: int, start: int, length: int, step: int 
     return found
 
 
-@lowers(aten.split.Tensor)
+@lowers(aten.split.Tensor, aten.unsafe_split.Tensor, aten.split_copy.Tensor)
 def split(b: Builder, x: Tensor, size: int, dim: int = 0) -> Any:
     at = _wrap(dim, len(x.shape))
     extent = x.shape[at]
     return tuple(_narrow(b, x, at, start, min(size, extent - start)) for start in range(0, extent, size))
 
 
-@lowers(aten.split_with_sizes.default)
+@lowers(aten.split_with_sizes.default, aten.split_with_sizes_copy.default)
 def split_with_sizes(b: Builder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> Any:
     at = _wrap(dim, len(x.shape))
     starts = [sum(sizes[:position]) for position in range(len(sizes))]
@@ -141,7 +146,7 @@ def split_with_sizes(b: Builder, x: Tensor, sizes: Sequence[int], dim: int = 0) 
     return None if any(part is None for part in parts) else parts
 
 
-@lowers(aten.unbind.int)
+@lowers(aten.unbind.int, aten.unbind_copy.int)
 def unbind(b: Builder, x: Tensor, dim: int = 0) -> Any:
     at = _wrap(dim, len(x.shape))
     return tuple(b.access(x).select(at, index) for index in range(x.shape[at]))
