@@ -48,14 +48,16 @@ class Storage:
 
     args:
         stick_bytes: what memory is moved in; 0 where each element takes its own bytes.
+        cores: how many work on each value, each with a scratchpad of its own; counted only where there are sticks.
     """
 
     stick_bytes: int = 0
+    cores: int = 1
 
     @classmethod
     def of(cls, target: Target) -> Storage:
         """Plain bytes for a cache and for an ideal scratchpad, else sticks."""
-        return cls(target.stick_bytes) if target.whole_sticks and not target.is_cache else PLAIN
+        return cls(target.stick_bytes, target.cores) if target.whole_sticks and not target.is_cache else PLAIN
 
     def bytes_of(self, shape: Sequence[int], dtype: torch.dtype, sparse: bool = False) -> int:
         """Bytes of a value; 0 where its sizes are only known at run time.

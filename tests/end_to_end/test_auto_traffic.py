@@ -14,7 +14,7 @@ from torch import Tensor
 import spyre_fx
 from spyre_fx.analysis.traffic import traffic, working_sets
 from spyre_fx.target import KIB, MIB, Target
-from tests.transforms.auto_cases import CASES, Case, attention, mlp, scratchpad
+from tests.transforms.auto_cases import CASES, Case, attention, scratchpad
 
 
 @dataclass(frozen=True)
@@ -89,23 +89,6 @@ def test_scaled_down_workloads_move_what_the_model_says(name: str) -> None:
     assert moved[tiled] < moved[gm]
 
 
-@pytest.mark.parametrize("kib", [192, 256])
-def test_sums_in_halves_move_what_the_model_says(kib: int) -> None:
-    """They take half of the room, and no tile beside them for the product of a trip: larger tiles fit."""
-    case, target = Case(mlp, ((1024, 128), (128, 512), (512, 128)), kib), scratchpad(kib)
-    gm, args = case.graph(), case.args()
-    moved = {}
-    for accumulate in ("float32", "operand"):
-        tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, target, accumulate=accumulate))
-        bundle = spyre_fx.lower(tiled, target)
-        torch.testing.assert_close(bundle.run(*args), case.function(*args), rtol=1e-2, atol=1e-2)
-        assert any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules())
-        assert bundle.counters is not None
-        moved[accumulate] = bundle.counters.hbm_bytes
-        assert moved[accumulate] == traffic(tiled, target).total
-    assert moved["operand"] < moved["float32"]
-
-
 @pytest.mark.parametrize("length", [512, 1024])
 def test_online_attention_is_chosen_where_its_row_values_fit_in_sticks(length: int) -> None:
     """The choice of plain bytes spilled them, and moved twice as much as no loop at all."""
@@ -118,6 +101,76 @@ def test_online_attention_is_chosen_where_its_row_values_fit_in_sticks(length: i
     assert groups and max(working_sets(tiled, target).values()) <= target.capacity_bytes
     assert bundle.counters is not None and bundle.counters.hbm_bytes == traffic(tiled, target).total
     assert bundle.counters.hbm_bytes < {512: 1.1, 1024: 9}[length] * MIB
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A case on several cores, each with so many KiB of its own."""
+
+    case: Case
+    cores: int
+    kib: int
+    loops: bool = True
+    """Whether some loop moves less than none: not where each core would read all weights or keys on every trip."""
+
+
+_CHAIN, _ROWS, _MLP, _ATTENTION = (RUNS[name].case for name in ("chain", "rows", "mlp", "attention"))
+_LONG_MLP = Case(_MLP.function, ((1024, 64), (64, 256), (256, 64)), 96)
+_ONE_HEAD = Case(attention, ((1, 512, 64),) * 3, 128)
+_LONG_ATTENTION = CASES["attention over blocks of keys"]
+SPREAD = {
+    "chain, 4 cores": Spread(_CHAIN, 4, 16),
+    "chain, 32 cores": Spread(_CHAIN, 32, 4),
+    "rows, 4 cores": Spread(_ROWS, 4, 16),
+    "rows, 32 cores": Spread(_ROWS, 32, 4),
+    "mlp, 4 cores": Spread(_MLP, 4, 32),
+    "mlp, 4 small cores": Spread(_MLP, 4, 24),
+    "mlp, 32 cores": Spread(_MLP, 32, 8, loops=False),
+    "long mlp, 4 cores": Spread(_LONG_MLP, 4, 32),
+    "long mlp, 32 cores": Spread(_LONG_MLP, 32, 8),
+    "attention, 4 cores": Spread(_ATTENTION, 4, 32),
+    "attention, 32 cores": Spread(_ATTENTION, 32, 8, loops=False),
+    "attention, 32 small cores": Spread(_ATTENTION, 32, 4, loops=False),
+    "one head, 4 cores": Spread(_ONE_HEAD, 4, 64),
+    "one head, 32 cores": Spread(_ONE_HEAD, 32, 16, loops=False),
+    "long attention, 4 cores": Spread(_LONG_ATTENTION, 4, 64),
+    "long attention, 32 cores": Spread(_LONG_ATTENTION, 32, 16, loops=False),
+}
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_loops_move_no_more_than_none_where_each_core_reads_what_it_needs(name: str) -> None:
+    """Nothing is broadcast: what every trip needs whole is read, and kept, once for each core that needs it."""
+    run = SPREAD[name]
+    gm, args, target = run.case.graph(), run.case.args(), scratchpad(run.kib, cores=run.cores)
+    groups = spyre_fx.auto_groups(gm, target)
+    assert bool(groups) == run.loops
+    moved = {}
+    for tiled in (gm, spyre_fx.tile(gm, groups)):
+        bundle = spyre_fx.lower(tiled, target)
+        torch.testing.assert_close(bundle.run(*args), run.case.function(*args), rtol=1e-2, atol=1e-2)
+        assert bundle.counters is not None
+        moved[tiled] = bundle.counters.hbm_bytes
+    assert moved[tiled] < moved[gm] if run.loops else moved[tiled] == moved[gm]
+
+
+@pytest.mark.parametrize("cores", [1, 4])
+def test_weights_that_stay_are_read_once_for_each_core(cores: int) -> None:
+    """Rows are divided over the cores, each of which holds all weights: the model is exact here."""
+    gm, args, target = _MLP.graph(), _MLP.args(), scratchpad(96, cores=cores)
+    tiled = spyre_fx.tile(gm, [spyre_fx.LoopGroup(16, {"mm": 0}, ["mm", "relu", "mm_1"])])
+    bundle = spyre_fx.lower(tiled, target)
+    torch.testing.assert_close(bundle.run(*args), _MLP.function(*args), rtol=1e-2, atol=1e-2)
+    assert bundle.counters is not None
+    weights, rows = 2 * 2 * 64 * 256, 2 * 2 * 512 * 64
+    assert bundle.counters.hbm_bytes == traffic(tiled, target).total == rows + cores * weights
+
+
+def test_groups_whose_loops_move_no_less_are_dropped_with_the_reason() -> None:
+    gm = _LONG_ATTENTION.graph()
+    groups = spyre_fx.auto_groups(gm, scratchpad(16, cores=32))
+    assert not groups
+    assert any("its loops would move" in reason.text and not reason.tiled for reason in groups.reasons)
 
 
 def test_losses_against_targets_of_which_the_device_has_the_weights() -> None:

@@ -16,13 +16,15 @@
 For a ``Target`` with a scratchpad values take whole sticks, and softmax and the norms are worked out in steps
 (``analysis.storage``); values for which there is room stay from op to op (``staying``); numbers that stand in a call
 are read at each call; a factor of a product whose sticks lie along the wrong axis is moved to others (``turning``); and
-a product in a trip reads a factor again whose blocks find no room (``spyre_fx.blocking``). For a capacity alone, or a
+a product in a trip reads a factor again whose blocks find no room (``spyre_fx.blocking``). Of several cores each reads
+what it needs (``cores``): what all of them need counts, and takes room, once for each. For a capacity alone, or a
 cache, all is counted in plain bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,7 +37,8 @@ from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.loops import carried_arguments, loop_of
 from spyre_fx.analysis.schedule.operand_effects import written_operands
 from spyre_fx.analysis.storage import PLAIN, Storage
-from spyre_fx.analysis.traffic.ops import op_reads, product_rereads
+from spyre_fx.analysis.traffic.cores import divided, least_reads
+from spyre_fx.analysis.traffic.ops import is_look_up, op_reads, product_rereads
 from spyre_fx.analysis.traffic.passing import passed
 from spyre_fx.analysis.traffic.staying import Staying, staying
 from spyre_fx.analysis.traffic.turning import turned
@@ -132,6 +135,8 @@ class _Scope:
     """Inputs that are moved to other sticks here if they must be; None: all."""
     stays: Staying | None = None
     """What else stays there from op to op."""
+    in_loop: bool = False
+    """Whether it is the body of a loop, whose ops cores divide alike."""
 
     def by_node(self) -> dict[fx.Node, Moved]:
         buffers = buffers_of(self.gm, self.storage)
@@ -184,8 +189,21 @@ class _Scope:
         if not self.storage.stick_bytes:
             return Moved(op_reads(node, streamed, self.free), written)
         steps = Moved() if self.stays is None or node in self.stays.steps else Moved(*self.storage.step_bytes(node))
-        read = op_reads(node, streamed, self.free, in_steps=True) + self.storage.number_bytes(node)
-        return Moved(read, written) + steps
+        if self.storage.cores == 1:
+            read = op_reads(node, streamed, self.free, in_steps=True) + self.storage.number_bytes(node)
+            return Moved(read, written) + steps
+        return Moved(self._core_reads(node, streamed, written > 0), written) + steps
+
+    def _core_reads(self, node: fx.Node, streamed: Mapping[fx.Node, int], leaves: bool) -> int:
+        """Bytes that all cores read of an op's operands and numbers."""
+        cores, stick, numbers = self.storage.cores, self.storage.stick_bytes, self.storage.number_bytes(node)
+        free = max(self.free, 0) // cores
+        table = op_reads(node, streamed, self.free, in_steps=True) if is_look_up(node) else None
+        if table is not None or not self.in_loop:
+            return numbers + (least_reads(node, streamed, free, leaves, cores, stick) if table is None else table)
+        found = divided(node, cores, stick)
+        read = sum(streamed.values()) if found is None else found.reads(node, streamed, free, leaves)
+        return numbers * cores + read
 
     def _read_size(self, operand: fx.Node, buffers: Buffers) -> int:
         """Bytes read of an operand: those of the value, and of a broadcast only those of what it repeats."""
@@ -205,13 +223,17 @@ class _Scope:
         return [_Trip(loop.body(phase), phase.trips, loop, held, self.storage) for phase in loop.phases]
 
     def _fits(self, trips: list[_Trip]) -> bool:
-        return all(trip.core <= self.free for trip in trips)
+        return all(trip.core <= self._room(trips) for trip in trips)
+
+    def _room(self, trips: list[_Trip]) -> int:
+        """What is free on the cores that work in a loop."""
+        return self.free * trips[0].working_cores() // self.storage.cores
 
     def _loop(self, node: fx.Node, loop: Any, buffers: Buffers) -> Moved:
         trips = self._trips(node, loop, buffers)
         if not self._fits(trips):
             return sum((trip.spilled(self.free) for trip in trips), Moved())
-        kept = _kept(trips[0], self.free - max(trip.need() for trip in trips))
+        kept = _kept(trips[0], self._room(trips) - max(trip.need() for trip in trips))
         free = self.free - sum(kept.values())
         once = sum(size for argument, size in kept.items() if loop.arguments[argument] is None)
         moved = sum((trip.run(free, frozenset(kept)) for trip in trips), Moved(once))
@@ -263,6 +285,44 @@ class _Trip:
         """Bytes that one trip sees of an argument."""
         return sum(self.storage.tensor_bytes(tensor) for tensor in tensors(self.inputs[argument].meta["val"]))
 
+    def times(self, argument: int) -> int:
+        """How often all cores together read an argument of a trip in which it is kept."""
+        return max(self._times(argument), default=1) if self.storage.cores > 1 else 1
+
+    def tile_times(self, argument: int) -> int:
+        """The same of a tile, which is held only where each core reads a slice of its own."""
+        found = self._times(argument) if self.storage.cores > 1 else []
+        return sum(found) if max(found, default=1) > 1 else 1
+
+    def _times(self, argument: int) -> list[int]:
+        found, pending = [], [self.inputs[argument]]
+        while pending:
+            value = pending.pop()
+            for user in value.users:
+                loop = loop_of(self.body, user)
+                if loop is not None:
+                    inner = _inner(self.body, user, self)
+                    found += [max(inner._times(i), default=1) for i, arg in enumerate(user.args) if arg is value]
+                elif is_view(user):
+                    pending.append(user)
+                else:
+                    parts = divided(user, self.storage.cores, self.storage.stick_bytes)
+                    found.append(1 if parts is None else parts.times.get(value, 1))
+        return found
+
+    def working_cores(self) -> int:
+        """How many cores share the largest value that a trip makes."""
+        cores, stick = self.storage.cores, self.storage.stick_bytes
+        if cores == 1:
+            return 1
+        working = [_inner(self.body, node, self).working_cores() for node in self._loops()]
+        found = [(self._made(node), divided(node, cores, stick)) for node in self.live_at]
+        sizes = {size: math.prod(parts.parts) for size, parts in found if parts is not None}
+        return min([*working, sizes[max(sizes)]] if sizes else working, default=cores)
+
+    def _made(self, node: fx.Node) -> int:
+        return sum(self.storage.tensor_bytes(tensor) for tensor in tensors(node.meta.get("val")))
+
     def need(self) -> int:
         """The most bytes that a trip holds at once, with those of the trips of inner loops that fit."""
         inner = [self.live_at[node] + _inner(self.body, node, self).need() for node in self._loops()]
@@ -289,17 +349,18 @@ class _Trip:
             True,
             self.storage,
             turning=self.turning,
+            in_loop=True,
             live_at=self.live_at,
             sliced=frozenset(self.inputs[i] for i in self.sliced if i not in self.held),
         ).total()
         read = {*self.sliced, *kept.intersection(self.passed_on)} - self.held
-        tiles = sum(self.size(i) for i in read)
+        tiles = sum(self.size(i) * self.tile_times(i) for i in read)
         return (inside + Moved(tiles)).times(self.count)
 
     def spilled(self, free: int) -> Moved:
         """All trips, with nothing kept from op to op."""
         resident = frozenset(self.inputs[i] for i in self.held)
-        inside = _Scope(self.body, free, resident, False, self.storage, turning=self.turning)
+        inside = _Scope(self.body, free, resident, False, self.storage, turning=self.turning, in_loop=True)
         return inside.total().times(self.count)
 
     def ends(self, begun: set[int], results: list[int]) -> Moved:
@@ -330,10 +391,32 @@ class _Kept(_Scope):
         leaves = all(user.op == "output" for user in _readers(node))
         free = self.free - self.live_at.get(node, 0) + apart + leaves * sum(buffer.byte_size for buffer in made)
         sizes = {operand: self._read_size(operand, buffers) for operand in streamed}
+        if self.storage.cores > 1:
+            return found + self._between_cores(node, sizes, free, leaves, buffers)
         return found + Moved(product_rereads(node, sizes, free, leaves))
 
+    def _between_cores(
+        self, node: fx.Node, streamed: Mapping[fx.Node, int], free: int, leaves: bool, buffers: Buffers
+    ) -> Moved:
+        """What a product reads again, and what is handed from core to core, by way of main memory."""
+        cores = self.storage.cores
+        parts = divided(node, cores, self.storage.stick_bytes)
+        if parts is None:
+            return Moved()
+        again = parts.reads(node, streamed, max(free, 0) // cores, leaves) - parts.once(streamed)
+        found = Moved(again)
+        if parts.breaks:
+            made = sum(buffer.byte_size for buffer in buffers.of[node] if buffer.producer is node)
+            found += Moved(made, 0 if leaves else made) + Moved(*self.storage.step_bytes(node))
+        for value, times in parts.times.items():
+            if times > 1 and not any(buffer.is_input for buffer in buffers.of.get(value, ())):
+                size = self._size(value)
+                found += Moved(size * times, size)
+        return found
+
     def _loop(self, node: fx.Node, loop: Any, buffers: Buffers) -> Moved:
-        inner = _Scope(self.gm, self.free - self.live_at.get(node, 0), self.held, self.keeps, self.storage)
+        free = self.free - self.live_at.get(node, 0)
+        inner = _Scope(self.gm, free, self.held, self.keeps, self.storage, in_loop=True)
         return inner._loop(node, loop, buffers)
 
 
@@ -380,7 +463,7 @@ def _kept(trip: _Trip, room: int) -> dict[int, int]:
     """
     kept: dict[int, int] = {}
     choice = (*trip.whole, *trip.passed_on)
-    order = sorted((not _is_whole_inside(trip.body, trip.inputs[i]), trip.size(i), i) for i in choice)
+    order = sorted((not _is_whole_inside(trip.body, trip.inputs[i]), trip.size(i) * trip.times(i), i) for i in choice)
     for _, size, argument in order:
         if size <= room:
             kept[argument] = size

@@ -39,6 +39,11 @@ def op_reads(node: fx.Node, streamed: Mapping[fx.Node, int], capacity: int, in_s
     return once
 
 
+def is_look_up(node: fx.Node) -> bool:
+    """Whether an op reads of its first operand only what it returns."""
+    return op_name(node.target) in _LOOK_UPS
+
+
 def product_rereads(node: fx.Node, streamed: Mapping[fx.Node, int], free: int, leaves: bool) -> int:
     """Bytes that a product of a device reads again: of factors in main memory, if its blocks exceed the scratchpad.
 
@@ -79,7 +84,7 @@ def _once(node: fx.Node, streamed: Mapping[fx.Node, int]) -> int:
     """One pass over every operand; a look-up reads of its table only what it returns."""
     total = sum(streamed.values())
     table = node.all_input_nodes[0]
-    if op_name(node.target) not in _LOOK_UPS or table not in streamed:
+    if not is_look_up(node) or table not in streamed:
         return total
     return total - streamed[table] + min(streamed[table], sum(map(byte_size, call_of(node).results)))
 

@@ -56,7 +56,7 @@ def turned_operands(node: fx.Node, space: IterationSpace | None = None) -> tuple
     left, right = factors
     operands = call_of(node).operands
     found = []
-    lanes = {i: _lane_axis(operands[i], space.operands[i]) for i in factors}
+    lanes = {i: lane_axis(operands[i], space.operands[i]) for i in factors}
     if lanes[left] not in {None, *contracted}:
         found.append(left)
     columns = _axes(space.operands[right]) - _axes(space.operands[left])
@@ -95,7 +95,7 @@ def _root(node: fx.Node) -> fx.Node:
     return node
 
 
-def _lane_axis(tensor: torch.Tensor, index_map: IndexMap) -> int | None:
+def lane_axis(tensor: torch.Tensor, index_map: IndexMap) -> int | None:
     """The axis along which neighbours lie in memory; None where no dim has two elements."""
     dims = [dim for dim, size in enumerate(tensor.shape) if size != 1 and index_map[dim]]
     dense = [dim for dim in dims if tensor.stride(dim) == 1] or dims

@@ -10,7 +10,7 @@ from spyre_fx.errors import BudgetExceeded, SpyreFxError
 from spyre_fx.errors.auto import BUDGET_VALUE, OUT_OF_REACH
 from spyre_fx.shows import size_text
 from spyre_fx.target import Target
-from spyre_fx.transforms.auto.check import Tried, peak_bytes, tried
+from spyre_fx.transforms.auto.check import Tried, peak_bytes, tried, worthwhile
 from spyre_fx.transforms.auto.cost import CostModel, Thrift
 from spyre_fx.transforms.auto.facts import Facts
 from spyre_fx.transforms.auto.groups import AutoGroups
@@ -26,10 +26,13 @@ NEAR = (16, 8, 4, 2)
 
 
 def choose(facts: Facts, gm: fx.GraphModule, model: CostModel) -> Tried:
-    """The groups that a model prefers, as far as they can be tiled."""
+    """The groups that a model prefers, as far as they can be tiled and, on a device, move less than no loop."""
     search = Search(facts, model)
     found = list(search.run())
-    return tried(gm, [group for group, _ in found], [reason for _, reason in found], search.passed_over())
+    chosen = tried(gm, [group for group, _ in found], [reason for _, reason in found], search.passed_over())
+    if not model.storage.stick_bytes or model.thrift is not None:
+        return chosen
+    return worthwhile(gm, chosen, model.target, model.untiled_traffic(facts))
 
 
 def within_budget(gm: fx.GraphModule, target: Target, budget: float, accumulate: Accumulate = "float32") -> AutoGroups:

@@ -1,15 +1,18 @@
-"""Try the chosen groups: whatever ``tile`` refuses is dropped, with its reason."""
+"""Try the chosen groups: whatever ``tile`` refuses is dropped, and what moves no less than no loop, with the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import fx
 
 from spyre_fx.analysis.budget import timeline
 from spyre_fx.analysis.loops import loop_of
+from spyre_fx.analysis.traffic import Traffic, traffic
 from spyre_fx.errors import InternalError, TilingError
+from spyre_fx.shows import size_text
+from spyre_fx.target import Target
 from spyre_fx.transforms.auto.groups import AutoGroups, Reason
 from spyre_fx.transforms.executor.run import peak_scratch
 from spyre_fx.transforms.groups import LoopGroup
@@ -25,6 +28,8 @@ class Tried:
 
     groups: AutoGroups
     tiled: fx.GraphModule
+    names: tuple[str, ...]
+    """How the loops of each group name it."""
 
 
 def tried(
@@ -45,12 +50,59 @@ def tried(
         except Exception as error:
             raise TilingError(f"{type(error).__name__}: {error}") from error
 
-    tiled, refused = tile_legal(read_groups(gm.graph, list(groups)), attempt)
-    why = {asked.position: _first_sentence(reason) for asked, reason in refused}
+    asked = read_groups(gm.graph, list(groups))
+    tiled, refused = tile_legal(asked, attempt)
+    why = {group.position: _first_sentence(reason) for group, reason in refused}
     kept = [position for position in range(len(groups)) if position not in why]
     dropped = [replace(reasons[i], text=f"not tiled, {text}", tiled=False) for i, text in why.items()]
     found = AutoGroups([groups[i] for i in kept], [*(reasons[i] for i in kept), *dropped, *others])
-    return Tried(found, tiled)
+    return Tried(found, tiled, tuple(asked[i].name for i in kept))
+
+
+def worthwhile(gm: fx.GraphModule, found: Tried, target: Target, untiled: Traffic) -> Tried:
+    """Those of the groups that were found whose loops move less than their ops do without: by the model of the tiled
+    graph, which sees more of it than the search does.
+
+    args:
+        gm: the graph that is tiled.
+        untiled: what ``gm`` moves.
+    """
+    kept = found
+    if found.groups:
+        dropped = _not_worth(found, target, untiled)
+        if dropped:
+            kept = _without(gm, found, dropped)
+    if kept.groups:
+        moved = traffic(kept.tiled, target).total
+        if moved >= untiled.total:
+            text = f"not tiled, with loops the graph would move {size_text(moved)}, without {size_text(untiled.total)}"
+            kept = _without(gm, kept, dict.fromkeys(range(len(kept.groups)), text))
+    return kept
+
+
+def _not_worth(found: Tried, target: Target, untiled: Traffic) -> dict[int, str]:
+    """The positions of the groups that move no less, and how much that is."""
+    alone = {node.name: moved.total for node, moved in untiled.by_node.items()}
+    tiled: dict[str, int] = {}
+    for node, moved in traffic(found.tiled, target).by_node.items():
+        if "loop_group" in node.meta:
+            group = node.meta["loop_group"]
+            tiled[group] = tiled.get(group, 0) + moved.total
+    ops, dropped = found.tiled.meta["group_ops"], {}
+    for position, name in enumerate(found.names):
+        before = sum(alone.get(op, 0) for op in ops[name])
+        after = tiled.get(name, 0)
+        if after >= before:
+            dropped[position] = f"not tiled, its loops would move {size_text(after)}, its ops move {size_text(before)}"
+    return dropped
+
+
+def _without(gm: fx.GraphModule, found: Tried, dropped: Mapping[int, str]) -> Tried:
+    groups, reasons = found.groups, found.groups.reasons
+    kept = [i for i in range(len(groups)) if i not in dropped]
+    refused = [replace(reasons[i], text=text, tiled=False) for i, text in dropped.items()]
+    others = [*refused, *reasons[len(groups) :]]
+    return tried(gm, [groups[i] for i in kept], [reasons[i] for i in kept], others)
 
 
 def peak_bytes(gm: fx.GraphModule) -> int:

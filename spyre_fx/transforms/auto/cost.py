@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torch import fx
@@ -21,7 +21,7 @@ from torch import fx
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.regions import Dataflow
 from spyre_fx.analysis.storage import Storage
-from spyre_fx.analysis.traffic import Moved, traffic
+from spyre_fx.analysis.traffic import Traffic, traffic
 from spyre_fx.analysis.traffic.ops import op_reads
 from spyre_fx.target import Target
 from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
@@ -115,10 +115,13 @@ class CostModel:
             largest = max(largest, sum(made))
         return self._cost(moved, priced, fresh, calls, largest, 0)
 
+    def untiled_traffic(self, facts: Facts) -> Traffic:
+        """What the ops of a graph move without loops."""
+        return facts.once(("untiled", self.target), lambda: traffic(facts.module, self.target))
+
     def _on_device(self, ops: Iterable[fx.Node], facts: Facts) -> Cost:
         """As ``traffic`` counts the ops of the whole graph."""
-        key = "untiled", self.target
-        found: Mapping[fx.Node, Moved] = facts.once(key, lambda: traffic(facts.module, self.target).by_node)
+        found = self.untiled_traffic(facts).by_node
         working = [op for op in ops if not is_view(op)]
         made = [sum(self.storage.tensor_bytes(value.tensor) for value in values_of(op)) for op in working]
         moved = sum(found[op].total for op in working if op in found)
@@ -127,12 +130,13 @@ class CostModel:
     def tiled(self, trips: Trips, tiles: Sequence[int]) -> Cost:
         """Loops with the given tiles; what a trip makes and cannot keep is written and read again."""
         lanes = self._lanes(trips, tiles)
-        working_set = trips.working_set(tiles) * lanes
+        cores = self.storage.cores
+        working_set = trips.working_set(tiles) * lanes * cores // trips.working_cores(tiles, cores)
         written = trips.written + (trips.drained if self.target.is_cache else 0)
-        written += trips.numbers(tiles) + trips.turned(tiles)
+        written += trips.numbers(tiles) + trips.turned(tiles) + trips.handed(tiles)
         moved, priced = written, float(written)
         counts = trips.counts(tiles)
-        for piece, times in trips.reads(tiles, max(self.capacity - working_set, 0)):
+        for piece, times in trips.reads(tiles, self._room(trips, tiles, working_set)):
             price = self.price(piece.byte_size)
             moved += piece.byte_size * times if price else 0
             priced += piece.byte_size * times * price
@@ -146,6 +150,11 @@ class CostModel:
             priced += sum(ONLINE_PRICE * piece.byte_size for piece in trips.pieces if piece.is_online)
         calls = trips.calls(tiles) * (CALL_IN_LANE if lanes > 1 else 1.0)
         return self._cost(moved, priced, written + working_set, calls, working_set, trips.taken)
+
+    def _room(self, trips: Trips, tiles: Sequence[int], working_set: int) -> int:
+        """What the cores that work in a trip have free beside it."""
+        cores = self.storage.cores
+        return max(self.capacity - working_set, 0) * trips.working_cores(tiles, cores) // cores
 
     def _lanes(self, trips: Trips, tiles: Sequence[int]) -> int:
         """How many trips of the outermost loop a CPU runs at a time."""

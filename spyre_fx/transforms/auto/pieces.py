@@ -18,6 +18,7 @@ from spyre_fx.analysis.traffic.turning import turned_operands
 from spyre_fx.transforms.accumulate import goes_into_sum
 from spyre_fx.transforms.atoms import AtomMap
 from spyre_fx.transforms.auto.sizes import Sizes
+from spyre_fx.transforms.auto.spread import Division, Spread, spreads_of
 from spyre_fx.transforms.auto.tree import LoopTree
 from spyre_fx.transforms.groups import Accumulate
 from spyre_fx.transforms.reductions import wide_dtype
@@ -56,6 +57,12 @@ class Piece:
     """The outermost loop over the scores of a row."""
     is_turned: bool = False
     """Whether it is an input that a product wants in other sticks."""
+    readers: tuple[Spread, ...] = ()
+    """The ops that read it, as several cores divide them, if there are several."""
+    maker: Division | None = None
+    """The op that makes it, likewise."""
+    step_bytes: int = 0
+    """What the steps of that op move where other cores reduce than make."""
 
     @property
     def leaves(self) -> bool:
@@ -71,7 +78,17 @@ class Piece:
     def shape(self) -> Hashable:
         """Everything but which value it is."""
         flags = self.is_input, self.left_bytes, self.is_packed, self.is_online, self.is_turned
-        return self.byte_size, self.cut_by, self.first, self.last, self.home, self.summed_by, flags
+        spread = self.readers, self.maker, self.step_bytes
+        return self.byte_size, self.cut_by, self.first, self.last, self.home, self.summed_by, flags, spread
+
+    def times(self, shares: Sequence[float]) -> int:
+        """How often all cores together read it once it is kept for all that read it."""
+        return max((reader.times(shares) for reader in self.readers), default=1)
+
+    def tile_times(self, shares: Sequence[float]) -> int:
+        """The same of a tile, which is held only where each core reads a slice of its own."""
+        found = [reader.times(shares) for reader in self.readers]
+        return sum(found) if max(found, default=1) > 1 else 1
 
     def size(self, shares: Sequence[float]) -> float:
         """Bytes of the part that one trip sees, where ``shares`` has the part of each loop's axis that a tile is."""
@@ -102,6 +119,8 @@ class _Collector:
     _of: dict[Value, Piece] = field(default_factory=dict)
     _inputs: dict[tuple[Value, tuple[int, ...]], Piece] = field(default_factory=dict)
 
+    _division: Division | None = None
+    """How several cores divide the op that is added."""
     _viewed: dict[Value, Value] = field(default_factory=dict)
     """For views of inputs the input: each reader sees the part of it that its own loops cut out."""
 
@@ -124,6 +143,12 @@ class _Collector:
             piece.home = max(piece.home, path, key=len) if piece.is_input else _common(piece.home, path)
             piece.is_packed |= is_product
             self._keep_for_all_trips(piece, path)
+        storage = self.sizes.storage
+        self._division = None
+        if storage.stick_bytes and storage.cores > 1 and not is_view(op):
+            self._division, spreads = spreads_of(self.tree, op, storage.cores, storage.stick_bytes)
+            for piece, spread in zip(read, spreads, strict=True):
+                piece.readers += (spread,)
         for index, index_map in enumerate(self.tree.refined.results[op]):
             value = Value(op, index)
             self._of[value] = read[0] if is_view(op) else self._made(value, index_map)
@@ -173,6 +198,7 @@ class _Collector:
         elif self._runs_in_place(op) and self._takes_over(value, index_map, size):
             first = min(here + 1, len(self.tree.ops) - 1)
         piece = Piece(value, size, cut_by, first, here, home, summed_by=tuple(reduced))
+        piece.maker, piece.step_bytes = self._division, sum(self.sizes.storage.step_bytes(op))
         piece.is_wide = size > self.sizes.of(value)
         piece.is_online = self._is_online(op)
         piece.online_from = self._first_reducing(op) if piece.is_online else None

@@ -53,6 +53,11 @@ class Trips:
         return tuple(sorted((piece for piece in self.pieces if piece.is_input), key=lambda piece: piece.byte_size))
 
     @cached_property
+    def divided(self) -> tuple[Piece, ...]:
+        """What ops make that several cores divide."""
+        return tuple(piece for piece in self.pieces if piece.maker is not None)
+
+    @cached_property
     def written(self) -> int:
         """Bytes of the results that leave the tree."""
         return sum(piece.left_bytes for piece in self.pieces)
@@ -125,27 +130,47 @@ class Trips:
         """For each input how often its bytes are read from main memory.
 
         A tile of an input is read when a trip needs another one. What the trips of a loop read again is kept as long
-        as ``room`` lasts, the smallest first; else each trip reads it anew.
+        as ``room`` lasts, the smallest first; else each trip reads it anew. Of several cores each reads and keeps
+        what it needs.
         """
         counts, shares = self.counts(tiles), self.shares(tiles)
         found: list[tuple[Piece, int]] = []
         for piece in self.inputs:
-            times = 1
-            size = float(piece.byte_size)
-            cuts = len(piece.cut_by)
+            each = piece.times(shares)
+            times, size, cuts = 1, float(piece.byte_size * each), len(piece.cut_by)
             for loop in piece.home:
                 if loop in piece.cut_by:
                     size *= shares[loop]
                     cuts -= 1
-                elif piece.cut_by and not cuts:
-                    break  # the tile of an innermost trip, which is part of the working set
-                elif size <= room:
-                    room -= math.ceil(size)
+                    continue
+                in_set = piece.cut_by and not cuts  # a tile of a trip: part of the working set, for one core
+                taken = size - size / each if in_set else size
+                if taken <= room:
+                    room -= math.ceil(taken)
                     break
-                else:
-                    times *= counts[loop]
-            found.append((piece, times))
+                times *= counts[loop]
+            else:
+                each = piece.tile_times(shares) if piece.cut_by else each
+            found.append((piece, times * each))
         return found
+
+    def handed(self, tiles: Sequence[int]) -> int:
+        """Bytes of values made in trips that go from core to core, by way of main memory."""
+        counts, shares, moved = self.counts(tiles), self.shares(tiles), 0
+        for piece in self.divided:
+            each = piece.times(shares)
+            again = math.prod(counts[loop] for loop in piece.home if loop not in piece.cut_by)
+            if each > 1:
+                moved += piece.byte_size * (each + 1) * again
+            if piece.maker is not None and piece.maker.breaks(shares):
+                moved += (2 * piece.byte_size + piece.step_bytes) * again
+        return moved
+
+    def working_cores(self, tiles: Sequence[int], cores: int) -> int:
+        """How many of some cores share the largest value that a trip makes."""
+        shares = self.shares(tiles)
+        largest = max(self.divided, key=lambda piece: piece.size(shares), default=None)
+        return cores if largest is None or largest.maker is None else math.prod(largest.maker.counts(shares))
 
 
 def _steps_in_rows(tree: LoopTree, loop: Loop, flow: Dataflow, storage: Storage) -> Iterator[int]:
@@ -182,11 +207,12 @@ _ONLINE_STARTS, _ONLINE_NUMBERS = 2, 3
 
 def _number_bytes(tree: LoopTree, pieces: Sequence[Piece], sizes: Sizes) -> Counter[tuple[int, ...]]:
     """Each number of a call, and what each running value begins with."""
-    stick, found = sizes.storage.stick_bytes, Counter[tuple[int, ...]]()
+    storage, found = sizes.storage, Counter[tuple[int, ...]]()
+    stick = storage.stick_bytes * storage.cores
     if not stick:
         return found
     for op in tree.ops:
-        found[tree.path[op]] += sizes.storage.number_bytes(op)
+        found[tree.path[op]] += storage.number_bytes(op) * storage.cores
     for piece in pieces:
         if piece.summed_by:
             found[piece.home] += stick
