@@ -5,11 +5,15 @@ Names that MLIR does not keep (``%addr_3``) are given again by position, as ``bu
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from spyre_fx.codegen.program import Program
 from spyre_fx.errors import SpecError
 from spyre_fx.errors.spec import MLIR_SYNTAX, XDSL_MISSING
+
+_STRINGS = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*"|//[^\n]*|(?P<open>")')
+"""Strings as MLIR has them, comments, and the quotes of what is neither."""
 
 
 def parse_program(text: str, files: dict[str, dict[str, Any]] | None = None, name: str = "bundle.mlir") -> Program:
@@ -27,12 +31,23 @@ def parse_program(text: str, files: dict[str, dict[str, Any]] | None = None, nam
         from spyre_fx.codegen.mlir_reader import read_text
     except ImportError as error:
         raise XDSL_MISSING(reason=error) from None
+    _check_strings(text, name)
     try:
         return read_text(text, files or {}, name)
     except SpecError:
         raise
     except Exception as error:  # xDSL raises errors of many classes for bad text
         raise MLIR_SYNTAX(file=name, problem=_first_lines(error)) from None
+
+
+def _check_strings(text: str, name: str) -> None:
+    """Refuse a string that does not end: xDSL takes a time for it that is exponential in its length."""
+    for found in _STRINGS.finditer(text):
+        if found.lastgroup == "open":
+            line = text.count("\n", 0, found.start()) + 1
+            raise MLIR_SYNTAX(
+                file=name, problem=f"a string in line {line} that does not end, or an unknown escape in it"
+            )
 
 
 def _first_lines(error: Exception) -> str:

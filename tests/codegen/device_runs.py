@@ -17,12 +17,12 @@ def half(*shape):
     return torch.randn(shape).half()
 
 
-def lowered(function, *args, levels=None, ops=None, target=None, multiple_of=1):
+def lowered(function, *args, levels=None, ops=None, target=None, multiple_of=1, accumulate="float32"):
     """The bundle of ``function``; ``levels`` tiles all its ops, or those named."""
     graph = make_fx(function, tracing_mode="fake")(*args)
     if levels is not None:
         names = ops or [node.name for node in graph.graph.nodes if node.op == "call_function"]
-        graph = spyre_fx.tile(graph, [(names, levels)], multiple_of=multiple_of)
+        graph = spyre_fx.tile(graph, [(names, levels)], multiple_of=multiple_of, accumulate=accumulate)
         assert any(isinstance(module, spyre_fx.CountedLoop) for module in graph.modules())
     bundle = spyre_fx.lower(graph, target)
     if levels is not None:

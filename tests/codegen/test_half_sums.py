@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import spyre_fx
+from spyre_fx.codegen.specs import LoopSpec
 from tests.codegen.device_runs import half
 
 
@@ -39,8 +40,8 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_device_computes_what_the_cpu_does(name: str) -> None:
-    """Bit for bit, but for products: the CPU rounds a sum with the product added to it, the device rounds the product
-    as well, which makes half a unit more on each trip, and so does each scaling of a sum.
+    """Bit for bit, but for products: both round a sum with the product added to it, yet contract in orders of their
+    own, so that on each trip they may round to different sides, and again where a sum is scaled.
     """
     function, args, dims, products = CASES[name]
     gm = spyre_fx.capture(function, *args)
@@ -54,6 +55,20 @@ def test_the_device_computes_what_the_cpu_does(name: str) -> None:
     largest = on_cpu.abs().max()
     unit = float(torch.nextafter(largest, torch.tensor(math.inf, dtype=torch.float16)) - largest)
     assert float((on_cpu.double() - on_device.double()).abs().max()) <= products * COUNT * unit
+
+
+def test_products_are_added_where_the_sum_stands() -> None:
+    """One op per trip, with the sum among its inputs."""
+    args = half(128, 256), half(256, 64) / 16
+    gm = spyre_fx.capture(lambda x, w: x @ w, *args)
+    bundle = spyre_fx.lower(
+        spyre_fx.tile(gm, [(["mm"], COUNT, {"x": 1})], accumulate="operand"), spyre_fx.Target(cores=1)
+    )
+    (loop,) = (spec for step in bundle.lowered.steps for spec in step.specs if isinstance(spec, LoopSpec))
+    (product,) = loop.body
+    assert (product.op, len(product.args)) == ("batchmatmul", 4)
+    bundle.run(*args)
+    assert bundle.counters.hbm_bytes <= 128 + 2 * (128 * 256 + 256 * 64 + 128 * 64)
 
 
 def test_sums_are_no_longer_wide_in_the_program() -> None:

@@ -139,6 +139,20 @@ def test_text_that_is_no_bundle_is_refused(text):
         parse_program(text)
 
 
+@pytest.mark.parametrize("bad", ['"', '"sdsc_0.json\\', '"\\q'], ids=["begun anew", "not ended", "an escape"])
+@pytest.mark.parametrize("syntax", ["spyre", "generic"])
+def test_a_string_that_does_not_end_is_refused_at_once(syntax, bad):
+    """The lexer of xDSL would try every way to cut it into pieces."""
+    text = print_program(build_program(canonical().specs), syntax)
+    lines = text.splitlines()
+    number = next(n for n, line in enumerate(lines) if "arith.constant" in line)
+    lines[number] = bad + lines[number].strip() * 2
+    with pytest.raises(SpecError, match=rf"a string in line {number + 1} that does not end, or an unknown escape"):
+        parse_program("\n".join(lines))
+    commented = text.replace("\n", '\n// a " quote\n', 1)
+    assert parse_program(commented, build_program(canonical().specs).files) == build_program(canonical().specs)
+
+
 def test_without_xdsl_the_error_names_the_extra(monkeypatch):
     import sys
 

@@ -14,7 +14,7 @@ from torch import Tensor
 import spyre_fx
 from spyre_fx.analysis.traffic import traffic, working_sets
 from spyre_fx.target import KIB, MIB, Target
-from tests.transforms.auto_cases import CASES, Case, attention, scratchpad
+from tests.transforms.auto_cases import CASES, Case, attention, mlp, scratchpad
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,23 @@ def test_scaled_down_workloads_move_what_the_model_says(name: str) -> None:
     assert any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules())
     assert moved[tiled] == traffic(tiled, target).total
     assert moved[tiled] < moved[gm]
+
+
+@pytest.mark.parametrize("kib", [192, 256])
+def test_sums_in_halves_move_what_the_model_says(kib: int) -> None:
+    """They take half of the room, and no tile beside them for the product of a trip: larger tiles fit."""
+    case, target = Case(mlp, ((1024, 128), (128, 512), (512, 128)), kib), scratchpad(kib)
+    gm, args = case.graph(), case.args()
+    moved = {}
+    for accumulate in ("float32", "operand"):
+        tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, target, accumulate=accumulate))
+        bundle = spyre_fx.lower(tiled, target)
+        torch.testing.assert_close(bundle.run(*args), case.function(*args), rtol=1e-2, atol=1e-2)
+        assert any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules())
+        assert bundle.counters is not None
+        moved[accumulate] = bundle.counters.hbm_bytes
+        assert moved[accumulate] == traffic(tiled, target).total
+    assert moved["operand"] < moved["float32"]
 
 
 @pytest.mark.parametrize("length", [512, 1024])

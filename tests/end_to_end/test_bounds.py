@@ -118,6 +118,26 @@ def test_mlp_of_each_width(cores, width):
     assert moved(bundle) <= with_wide_sums
 
 
+HALF_SUMS = {
+    (1, 384): [(3, [0]), (24, {"mm": 1})],
+    (1, 512): [(4, [0]), (32, {"mm": 1})],
+    (4, 512): [(32, {"mm": 1})],
+}
+"""Levels, where sums in float32 leave too little room, for those in halves."""
+
+
+@pytest.mark.parametrize(("cores", "width"), HALF_SUMS)
+def test_mlp_with_sums_in_halves(cores, width):
+    """Each trip over the hidden dim rounds the sum once, by half a unit."""
+    levels = HALF_SUMS[cores, width]
+    args = half(ROWS, width), half(width, 4 * width) / 16, half(4 * width, width) / 16
+    bundle = lowered(mlp, *args, levels=levels, target=spyre_fx.Target(cores=cores), accumulate="operand")
+    exact = mlp(*(arg.double() for arg in args))
+    ulp = torch.finfo(torch.half).eps * 2 ** int(exact.abs().max().log2())
+    assert float((bundle.run(*args).double() - exact).abs().max()) <= (1 + levels[-1][0] / 2) * ulp
+    assert moved(bundle) <= cores * mlp_bytes(ROWS // cores, width, 4 * width)
+
+
 @pytest.mark.parametrize("levels", [[(2, [0])], [(4, [0])], [(2, {"mm": 1})], [(4, {"mm": 1})]], ids=str)
 @pytest.mark.parametrize("width", [128, 256, 512])
 def test_mlp_cut_along_each_dim(width, levels):

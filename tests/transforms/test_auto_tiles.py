@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -45,16 +46,19 @@ def test_tiles_are_parts_of_the_axis_and_fall(extent, stick):
     assert all(tile % stick == 0 or tile == extent for tile in sticks)
 
 
+@pytest.mark.parametrize("sticks", [False, True])
 @pytest.mark.parametrize("name", ["chain", "mlp", "attention over blocks of keys"])
-def test_no_other_tile_of_a_single_loop_is_better(name):
-    known, model = Facts(CASES[name].graph()), CostModel(scratchpad(CASES[name].kib))
+def test_no_other_tile_of_a_single_loop_is_better(name, sticks):
+    target = replace(scratchpad(CASES[name].kib), whole_sticks=sticks)
+    known, model = Facts(CASES[name].graph()), CostModel(target)
     candidates = Candidates(known, model)
     seed = max((Value(op) for op in known.ops), key=lambda value: value.tensor.numel())
     sizer = Sizer(model)
     for tree in candidates.around(seed, lambda op: True, set()):
         if len(tree.tiles) == 1:
             extent = tree.trips.tree.loops[0].extent
-            steps = range(16, extent, 16)  # between an even division and its half, tiles are in steps of 16
+            # Where rows take whole sticks, no size between an even division and its half is tried that is none of 16s.
+            steps = range(16, extent, 16) if sticks else range(1, extent, 7)
             others = [sizer.with_tiles(tree.trips, (tile,)) for tile in steps]
             cheapest = min(sizer.rank(other.cost) for other in others)
             assert sizer.rank(tree.cost)[0] <= cheapest[0]
@@ -72,14 +76,15 @@ def test_trees_that_are_alike_are_worked_out_once(monkeypatch):
     assert [(tree.tiles, tree.cost) for tree in first] == [(tree.tiles, tree.cost) for tree in second]
 
 
-def test_both_tiles_of_a_nest_are_chosen_together():
+@pytest.mark.parametrize(("sticks", "expected"), [(False, (1, 128, 64)), (True, (1, 64, 64))])
+def test_both_tiles_of_a_nest_are_chosen_together(sticks, expected):
     """Rows alone do not fit with all keys, nor keys with all rows; each tile of the one allows another of the other."""
     case = CASES["attention over blocks of keys"]
-    model = CostModel(scratchpad(case.kib))
+    model = CostModel(replace(scratchpad(case.kib), whole_sticks=sticks))
     known = Facts(case.graph())
     trees = list(Candidates(known, model).around(Value(node(known, "bmm")), lambda op: True, set()))
     nest = min((tree for tree in trees if model.fits(tree.cost)), key=lambda tree: tree.cost.total)
-    assert nest.tiles == (1, 64, 64)
+    assert nest.tiles == expected
     assert nest.cost.working_set <= case.kib * KIB
     for tiles in itertools.product((1,), (64, 96, 128, 160), (64, 128)):
         other = model.tiled(nest.trips, tiles)

@@ -1,7 +1,7 @@
 """Matrix products: one ``batchmatmul``, and an addition where the op has a bias.
 
-What has every element of the product in float32 needs none: the ``batchmatmul`` adds to it, as the sum of a loop over
-the contracted axis does in each trip.
+What has every element of the product needs none: the ``batchmatmul`` adds to it before it rounds, as the sum of a loop
+over the contracted axis does in each trip.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def mm_dtype(b: Builder, x: Tensor, y: Tensor, dtype: torch.dtype) -> Any:
 
 @lowers(aten.addmm.default, aten.baddbmm.default)
 def addmm(b: Builder, bias: Tensor, x: Tensor, y: Tensor, beta: Number = 1, alpha: Number = 1) -> Any:
-    if alpha == beta == 1 and _is_total(b, bias) and x.dtype == y.dtype == torch.float32:
-        return b.matmul(x, y, torch.float32, b.access(bias))
+    if alpha == beta == 1 and _is_total(b, bias) and x.dtype == y.dtype == bias.dtype:
+        return b.matmul(x, y, bias.dtype, b.access(bias))
     found = product(b, x, y)
     if found is None or bias.dtype != found.dtype:
         return None
@@ -51,8 +51,8 @@ def addmm(b: Builder, bias: Tensor, x: Tensor, y: Tensor, beta: Number = 1, alph
 
 
 def _is_total(b: Builder, x: Tensor) -> bool:
-    """Whether ``x`` was made here, in the dtype that products are summed in, with an element for each of the result."""
-    if not isinstance(x, Access) or x.buffer.role != "internal" or x.dtype != torch.float32:
+    """Whether ``x`` was made here, in a dtype that the device has, with an element for each of the result."""
+    if not isinstance(x, Access) or x.buffer.role != "internal" or x.dtype not in FLOATS:
         return False
     return x.shape == tuple(b.out.shape) and all(term.dim >= 0 for terms in x.dims for term in terms if term.extent > 1)
 
