@@ -53,6 +53,8 @@ class Builder:
         self.created: list[Buffer] = []
         self.running: set[Buffer] = set()
         """Buffers of values that are carried from trip to trip."""
+        self.ended: dict[Buffer, tuple[Access, Access]] = {}
+        """Running sums whose loops have ended, with what those lost, by the buffer of both together."""
         self.node: fx.Node | None = None
         self._names: Counter[str] = Counter()
         self._scalars: dict[tuple[str, torch.dtype], Buffer] = {}

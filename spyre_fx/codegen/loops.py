@@ -20,7 +20,7 @@ from spyre_fx.codegen.builder import Builder, HostOnly
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.known import Known
 from spyre_fx.codegen.terms import Loop, refine
-from spyre_fx.codegen.tree import LoopBlock, Operation, Statement, operations
+from spyre_fx.codegen.tree import LoopBlock, Operation, Statement, operations, writer_of
 from spyre_fx.transforms.loop_structure import LoopStructure
 from spyre_fx.transforms.loop_types import Assembled, Carried, Last, Phase, Slice
 
@@ -85,17 +85,18 @@ def _lower_phase(
     values = walker.run(module.body(phase), tiles, in_loop=True)
     if values is not None:
         values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
-        if phase is module.phases[0] and running_sums.loses(module):
+        if phase is module.phases[0]:
             rests |= _rests(builder, module, values, results)
             builder.block = outer
             running_sums.fill(builder, rests.values())
             builder.block = scope
-        for position, rest in rests.items():
-            term = _addend(builder, values[position], results[position])
-            if term is not None:
-                running_sums.keep_rest(builder, results[position], term, values[position], rest)
+        kept = [
+            running_sums.keep_rest(builder, value, results[position], rests[position]) if position in rests else value
+            for position, value in enumerate(values)
+        ]
         fresh = set(builder.created[first:])
-        _leave(builder, module, phase, loop, values, results, fresh)
+        _leave(builder, module, phase, loop, kept, results, fresh)
+        values = tuple(kept)
     builder.block = outer
     if loop is not None:
         builder.nest.pop()
@@ -113,14 +114,8 @@ def _rests(builder: Builder, module: LoopStructure, values: Sequence[Any], resul
     return {
         position: running_sums.rest_beside(builder, result)
         for position, (leaf, value, result) in enumerate(zip(module.results, values, results, strict=True))
-        if isinstance(leaf, Carried) and _addend(builder, value, result) is not None
+        if isinstance(leaf, Carried) and running_sums.loses(builder, module, value, result)
     }
-
-
-def _addend(builder: Builder, value: Any, home: Access) -> Access | None:
-    if not isinstance(value, Access):
-        return None
-    return running_sums.addend(builder, home, _writer(builder, value.buffer))
 
 
 def _tile(builder: Builder, value: Any, cut: Slice | None, phase: Phase, loop: Loop | None) -> Any:
@@ -264,7 +259,7 @@ def _begin_in_place(builder: Builder, carry: _Carry, fresh: set[Buffer]) -> None
 
     acc' = acc * a + p @ v        ->        acc = acc * a; acc = acc + p @ v
     """
-    writer = _writer(builder, carry.value.buffer)
+    writer = writer_of(builder.block, carry.value.buffer)
     if writer is None or writer.kind is not OpKind.MATMUL or len(writer.inputs) != 3:
         return
     total = replace(writer.inputs[2], dims=writer.inputs[2].dims[: writer.kept])
@@ -275,13 +270,6 @@ def _begin_in_place(builder: Builder, carry: _Carry, fresh: set[Buffer]) -> None
         builder.aliases[total.buffer] = place
 
 
-def _writer(builder: Builder, made: Buffer) -> Operation | None:
-    """The one op that writes a buffer, if it stands in the present block."""
-    writers = [s for s in builder.block if isinstance(s, Operation) and s.output.buffer is made]
-    alone = len(writers) == sum(op.output.buffer is made for op in operations(builder.block)) == 1
-    return writers[0] if alone else None
-
-
 def _in_place(builder: Builder, made: Buffer, place: Access, until: Operation | None = None) -> bool:
     """Whether the op that makes ``made`` may write over the running value: nobody reads the old one afterwards, and
     the op itself reads each element only where it then writes it.
@@ -290,7 +278,7 @@ def _in_place(builder: Builder, made: Buffer, place: Access, until: Operation | 
         until: the op that writes the next value there.
     """
     home = place.buffer
-    writer = _writer(builder, made)
+    writer = writer_of(builder.block, made)
     if writer is None:
         return False
     seen = False

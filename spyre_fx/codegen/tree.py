@@ -76,6 +76,13 @@ def operations(block: list[Statement]) -> Iterator[Operation]:
                 yield statement
 
 
+def writer_of(block: list[Statement], made: Buffer) -> Operation | None:
+    """The one op that writes a buffer, if it stands in ``block`` itself."""
+    writers = [s for s in block if isinstance(s, Operation) and s.output.buffer is made]
+    alone = len(writers) == sum(op.output.buffer is made for op in operations(block)) == 1
+    return writers[0] if alone else None
+
+
 def live(block: list[Statement], wanted: set[Buffer], aliases: Mapping[Buffer, Access]) -> list[Statement]:
     """The statements that ``wanted`` buffers depend on.
 

@@ -1,8 +1,7 @@
 """Variance, standard deviation and mean.
 
-Eager sums halves in float32 and float32 in float64, which the device lacks. So float32 is cut in two: a coarse part of
-few bits, whose sums and squares have no rounding, and a fine part so small that rounding its sums does not count. The
-cut is that of Rump, Ogita and Oishi, "Accurate floating-point summation" (2008).
+Eager sums halves in float32 and float32 in float64, which the device lacks. So float32 is cut in two (``grids``): a
+coarse part of few bits, whose sums and squares have no rounding, and a fine part.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import torch
 from spyre_fx.codegen.access import Access
 from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast
+from spyre_fx.codegen.decompose.grids import grid, on_grid, sums_exactly
 from spyre_fx.codegen.decompose.reductions import dims_of, fp32, moments, reduce
 from spyre_fx.codegen.decompose.table import lowers
 
@@ -23,8 +23,6 @@ aten = torch.ops.aten
 
 _SQUARE = 2.0**13
 """A grid this many times as wide as the largest number leaves 11 bits: squares of differences of two fit float32."""
-_WIDEST = 2.0**100
-"""No grid is wider, so that nothing that is added to one overflows."""
 
 
 @lowers(aten.var.correction)
@@ -76,19 +74,19 @@ def exact_moments(b: Builder, x: Tensor, dims: Sequence[int], correction: Number
     def total(x: Tensor) -> Access:
         return reduce(b, "sum", x, dims, True)
 
-    grid, _ = _grid(b, x, dims, max(_SQUARE, 4.0 * count))
-    coarse = _on_grid(b, x, grid)
+    width, _ = grid(b, x, dims, max(_SQUARE, sums_exactly(x, dims)))
+    coarse = on_grid(b, x, width)
     fine = op("sub", x, coarse)
     whole, rest = total(coarse), total(fine)
     mean = op("realdiv", op("add", whole, rest), float(count))
 
     # Distances from a number near the mean that is on the grid too: coarse ones have no rounding.
-    centre = _on_grid(b, mean, grid)
+    centre = on_grid(b, mean, width)
     distance = op("sub", coarse, centre)
     squares = op("mul", distance, distance)
     mixed = total(op("mul", op("add", op("add", distance, distance), fine), fine))
-    wide, largest = _grid(b, squares, dims, 4.0 * count)
-    coarse_squares = _on_grid(b, squares, wide)
+    wide, largest = grid(b, squares, dims, sums_exactly(squares, dims))
+    coarse_squares = on_grid(b, squares, wide)
     fine_squares = total(op("sub", squares, coarse_squares))
     missed = op("add", op("sub", whole, op("mul", centre, float(count))), rest)
     shift = op("realdiv", op("mul", missed, missed), float(count))
@@ -97,15 +95,3 @@ def exact_moments(b: Builder, x: Tensor, dims: Sequence[int], correction: Number
     # Of squares that overflow no part is finite.
     fits = op("lesserthan", largest, math.inf)
     return b.pointwise("where3", [fits, found, largest], fp32), mean
-
-
-def _grid(b: Builder, x: Tensor, dims: Sequence[int], times: float) -> tuple[Access, Access]:
-    """A number ``times`` as large as the largest magnitude along ``dims``, and that magnitude."""
-    largest = reduce(b, "absmax", x, dims, True)
-    scaled = b.pointwise("mul", [largest, times], fp32)
-    return b.pointwise("clip", [scaled], fp32, constants={"clipMax": _WIDEST}), largest
-
-
-def _on_grid(b: Builder, x: Tensor, grid: Tensor) -> Access:
-    """``x`` rounded to the last bits of ``grid``."""
-    return b.pointwise("sub", [b.pointwise("add", [x, grid], fp32), grid], fp32)
