@@ -351,7 +351,7 @@ class _Trip:
             turning=self.turning,
             in_loop=True,
             live_at=self.live_at,
-            sliced=frozenset(self.inputs[i] for i in self.sliced if i not in self.held),
+            read_once=frozenset(filter(_is_read_once, (self.inputs[i] for i in self.sliced if i not in self.held))),
         ).total()
         read = {*self.sliced, *kept.intersection(self.passed_on)} - self.held
         tiles = sum(self.size(i) * self.tile_times(i) for i in read)
@@ -377,17 +377,17 @@ class _Kept(_Scope):
     """The body of a loop whose trip fits: inner loops have what the trip leaves free at their place."""
 
     live_at: dict[fx.Node, int] = field(default_factory=dict)
-    sliced: frozenset[fx.Node] = frozenset()
-    """Inputs of which each trip reads a tile."""
+    read_once: frozenset[fx.Node] = frozenset()
+    """Inputs of which each trip reads a tile, for one op."""
 
     def _op(self, node: fx.Node, made: list[Buffer], buffers: Buffers) -> Moved:
         """A tile that one op reads is in main memory until then: a product may read it again and again."""
         found = super()._op(node, made, buffers)
         if not self.storage.stick_bytes:
             return found
-        once = {buffer for tile in self.sliced for buffer in buffers.of[tile] if _is_read_once(tile)}
+        once = {buffer for tile in self.read_once for buffer in buffers.of[tile]}
         streamed = {o for o in node.all_input_nodes if self._is_streamed(o, buffers) or once & {*buffers.of[o]}}
-        apart = sum(b.byte_size for b in once if b.first <= buffers.nodes.index(node) <= b.last)
+        apart = sum(b.byte_size for b in once if b.first <= buffers.position[node] <= b.last)
         leaves = all(user.op == "output" for user in _readers(node))
         free = self.free - self.live_at.get(node, 0) + apart + leaves * sum(buffer.byte_size for buffer in made)
         sizes = {operand: self._read_size(operand, buffers) for operand in streamed}

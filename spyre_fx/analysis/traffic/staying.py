@@ -30,12 +30,11 @@ class Staying:
 def staying(gm: fx.GraphModule, buffers: Buffers, room: int, storage: Storage) -> Staying:
     """The values that find a place in ``room`` bytes, beside those that were placed before them."""
     used = [0] * len(buffers.nodes)
-    place = {node: position for position, node in enumerate(buffers.nodes)}
     kept: set[Buffer] = set()
     steps: set[fx.Node] = set()
     moved = {buffer for node in turned_values(gm) for buffer in buffers.of.get(node, ())}
     for node in buffers.nodes:
-        here = place[node]
+        here = buffers.position[node]
         rows = sum(storage.step_bytes(node))
         if rows and used[here] + storage.scratch_bytes(node) + _largest(node, buffers) <= room:
             steps.add(node)
@@ -63,9 +62,8 @@ def _may_stay(gm: fx.GraphModule, buffer: Buffer, buffers: Buffers) -> bool:
 
 
 def _users(buffer: Buffer, buffers: Buffers) -> Iterator[fx.Node]:
-    for node in buffers.nodes[buffer.first : buffer.last + 1]:
-        if buffer in buffers.of[node]:
-            yield from node.users
+    for node in buffers.holders[buffer]:
+        yield from node.users
 
 
 def _moves_in(node: fx.Node, buffer: Buffer, buffers: Buffers, kept: set[Buffer], here: int, storage: Storage) -> bool:
