@@ -81,13 +81,19 @@ class Storage:
         """``bytes_of`` a tensor."""
         return self.bytes_of(tuple(tensor.shape), tensor.dtype, sparse)
 
+    def _space(self, node: fx.Node) -> IterationSpace | None:
+        """The iteration space of an op that may run in several steps: it is neither elementwise nor a view."""
+        if not self.stick_bytes or node.op != "call_function" or rule_for(node.target) is pointwise or is_view(node):
+            return None
+        return space_of(node)
+
     def scratch_bytes(self, node: fx.Node) -> int:
         """What an op holds beside its operands and results while it runs.
 
         A device works out a softmax or a norm in several steps, with a value or two for each row. A norm squares a copy
         of its rows in float32, and has that beside the copy.
         """
-        space = space_of(node) if self.stick_bytes and node.op == "call_function" else None
+        space = self._space(node)
         if space is None or not returns_what_it_reduces(space):
             return 0
         rows = call_of(node).operands[0]
@@ -104,7 +110,7 @@ class Storage:
         """What the steps of a softmax or a norm read and write besides its operands and results, were all of it in
         main memory.
         """
-        space = space_of(node) if self.stick_bytes and node.op == "call_function" else None
+        space = self._space(node)
         combine = "" if space is None else next((a.combine for a in space.axes if a.combine in _STEPS), "")
         if space is None or not combine:
             return 0, 0
@@ -120,7 +126,7 @@ class Storage:
 
     def runs_in_place(self, node: fx.Node) -> bool:
         """Whether an op can write its result over its first operand, step by step, although it reduces it."""
-        space = space_of(node) if self.stick_bytes and node.op == "call_function" else None
+        space = self._space(node)
         return space is not None and any(axis.combine in _STATISTICS for axis in space.axes)
 
     def number_bytes(self, node: fx.Node) -> int:
