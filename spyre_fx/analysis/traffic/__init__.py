@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from spyre_fx.analysis.traffic import bounds, schedules
-from spyre_fx.analysis.traffic.model import Moved, Traffic, compulsory_bytes, traffic, working_sets
+from spyre_fx.analysis.traffic.model import compulsory_bytes, traffic, working_sets
+from spyre_fx.analysis.traffic.moved import Moved, Traffic
 from spyre_fx.analysis.traffic.ops import product_bound
 from spyre_fx.analysis.traffic.schedules import Schedule
 
