@@ -19,9 +19,9 @@ ONE = scratchpad(2048, whole_sticks=False)
 DEVICE = scratchpad(2048)
 
 
-def groups_of(name: str) -> tuple[torch.fx.GraphModule, AutoGroups]:
+def groups_of(name: str, sticks: bool = True) -> tuple[torch.fx.GraphModule, AutoGroups]:
     gm = CASES[name].graph()
-    return gm, spyre_fx.auto_groups(gm, scratchpad(CASES[name].kib))
+    return gm, spyre_fx.auto_groups(gm, scratchpad(CASES[name].kib, whole_sticks=sticks))
 
 
 def large(function, *shapes, classes=0):
@@ -65,23 +65,26 @@ def test_sums_in_half_precision_by_choice(name):
     torch.testing.assert_close(tiled(*args), case.function(*args), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("sticks", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_working_sets_fit_and_loops_move_less(name):
-    gm, groups = groups_of(name)
+def test_working_sets_fit_and_loops_move_less(name, sticks):
+    gm, groups = groups_of(name, sticks)
     capacity = CASES[name].kib * KIB
     chosen = [reason for reason in groups.reasons if reason.tiled]
     assert len(chosen) == len(groups) > 0
     assert all(reason.after.working_set <= capacity for reason in chosen)
     assert all(reason.after.total < reason.before.total for reason in chosen)
-    target = scratchpad(CASES[name].kib)
+    target = scratchpad(CASES[name].kib, whole_sticks=sticks)
     assert traffic(spyre_fx.tile(gm, groups), target).total < traffic(gm, target).total
 
 
+@pytest.mark.parametrize("sticks", [False, True])
 @pytest.mark.parametrize("name", [name for name in CASES if name != "losses"])
-def test_the_search_expects_the_traffic_that_the_tiled_graph_has(name):
-    gm, groups = groups_of(name)
+def test_the_search_expects_the_traffic_that_the_tiled_graph_has(name, sticks):
+    gm, groups = groups_of(name, sticks)
     (chosen,) = [reason for reason in groups.reasons if reason.tiled]
-    assert traffic(spyre_fx.tile(gm, groups), scratchpad(CASES[name].kib)).total == chosen.after.moved
+    target = scratchpad(CASES[name].kib, whole_sticks=sticks)
+    assert traffic(spyre_fx.tile(gm, groups), target).total == chosen.after.moved
 
 
 @pytest.mark.parametrize("name", CASES)
