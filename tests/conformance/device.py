@@ -8,11 +8,12 @@ the named tests tile, with random inputs. Each is lowered in both bundle formats
 executed, saved, loaded and executed again. The MLIR in both syntaxes must read back as the program, and ``mlir-opt``
 must accept the generic one, where it is installed. All forms must give the same bits, and these must keep the numerics
 rule: an error against float64 of at most twice that of the untiled graph, plus a unit in the last place at the largest
-magnitude.
+magnitude. Where a composite breaks it as a whole, its steps decide (see ``composites``); the run says which did.
 
 A verdict is *same* (with a loop on the device), *hosted* (right, but the device lacks an op, so the host runs the
 loop), *refused* (by an error of the library that names the reason), *wrong* or *crash*; a refusal by the simulated
-device is a crash. *bit-equal* counts those among the same that give the very bits of the untiled graph.
+device is a crash. *bit-equal* counts those among the same that give the very bits of the untiled graph, *by steps*
+those that break the rule as a whole and keep it step by step.
 """
 
 from __future__ import annotations
@@ -44,13 +45,15 @@ from spyre_fx.codegen.lowered import DeviceStep
 from spyre_fx.codegen.mlir import IRDL_FILE, print_program
 from spyre_fx.codegen.mlir_parse import parse_program
 from spyre_fx.codegen.specs import LoopSpec
+from tests.conformance.composites import Composite
 from tests.conformance.numerics import breach, clones, exact_values, same_bits
 from tests.conformance.opinfo import COUNTS, UNDEFINED, samples, traced
 
 MOST = 8
 """No more graphs than these are taken from one test."""
 
-VERDICTS = ("same", "bit-equal", "hosted", "refused", "wrong", "crash", "not run")
+AMONG_THE_SAME = ("bit-equal", "by steps")
+VERDICTS = ("same", *AMONG_THE_SAME, "hosted", "refused", "wrong", "crash", "not run")
 FORMS = [(bundle_format, unroll) for bundle_format in ("seed", "1.0") for unroll in (False, True)]
 MLIR_OPT = shutil.which("mlir-opt-22")
 
@@ -74,7 +77,7 @@ class Tally:
         self.seen.add(key)
         verdict, text = check(gm, tiled, tensors)
         self.counts[verdict] += 1
-        if verdict == "bit-equal":
+        if verdict in AMONG_THE_SAME:
             self.counts["same"] += 1
         elif verdict == "refused":
             self.refusals[re.sub(r"'[^']*'|%\w+|\d+|\[[^\]]*\]", "_", text)[:140]] += 1
@@ -83,6 +86,8 @@ class Tally:
         elif verdict in ("wrong", "crash"):
             self.problems.append(f"{verdict}: {name}: {text}")
             print(self.problems[-1], flush=True)
+        if verdict == "by steps":
+            print(f"judged by its steps: {name}", flush=True)
 
 
 def tiled_text(tiled: fx.GraphModule) -> str:
@@ -131,11 +136,14 @@ def check(gm: fx.GraphModule, tiled: fx.GraphModule, tensors: list[torch.Tensor]
     for form, result in results[1:]:
         if not all(map(same_bits, pytree.tree_leaves(results[0][1]), pytree.tree_leaves(result))):
             return "wrong", f"{form} gives other bits than {results[0][0]}"
-    problem = breach(results[0][1], eager, partial(exact_values, gm, tensors))
+    composite = Composite(gm, tensors)
+    problem = breach(results[0][1], eager, partial(exact_values, gm, tensors), composite.excuses)
     if problem is not None:
         return "wrong", problem
     if hosted:
         return "hosted", why_hosted(bundle)
+    if composite.used:
+        return "by steps", ""
     leaves = zip(pytree.tree_leaves(results[0][1]), pytree.tree_leaves(eager), strict=True)
     return ("bit-equal" if all(same_bits(one, other) for one, other in leaves) else "same"), ""
 
