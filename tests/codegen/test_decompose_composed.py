@@ -33,8 +33,11 @@ ONE = {
     "isneginf": torch.isneginf,
     "threshold": lambda x: F.threshold(x, 0.1, 20.0),
     "hardshrink": lambda x: F.hardshrink(x, 0.3),
+    "softshrink": lambda x: F.softshrink(x, 0.3),
+    "nan to num": torch.nan_to_num,
+    "nan to given numbers": lambda x: torch.nan_to_num(x, 1.5, 1e5, -3.0),
     "prelu": lambda x: F.prelu(x, torch.tensor([0.3], dtype=x.dtype)),
-    "clamp": lambda x: torch.clamp(x, x.flip(0) * 0 - 1, torch.zeros_like(x)),
+    "clamp": lambda x: torch.clamp(x, x * 0 - 1, torch.zeros_like(x)),
     "clamp to one limit": lambda x: torch.clamp(x, max=torch.full_like(x, 0.25)),
     "clamp min": lambda x: torch.clamp_min(x, torch.zeros_like(x)),
     "clamp max": lambda x: torch.clamp_max(x, torch.zeros_like(x)),
@@ -42,15 +45,44 @@ ONE = {
 }
 
 
+@pytest.mark.parametrize("levels", [None, [(3, {"x_1": 0})]], ids=["whole", "tiled"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("name", ONE)
-def test_special_values_too(name, dtype):
+def test_special_values_too(name, dtype, levels):
     def function(x):
         return ONE[name](x)
 
-    bundle = same(function, values(dtype))
-    assert set(host_ops(bundle)) <= {"aten.flip.default"}
+    bundle = same(function, values(dtype), levels=levels)
+    assert not host_ops(bundle)
     assert device_ops(bundle)
+
+
+TWO = {
+    "lerp": lambda x, y: torch.lerp(x, y, 0.3),
+    "lerp from the end": lambda x, y: torch.lerp(x, y, 0.7),
+    "lerp by a tensor": lambda x, y: torch.lerp(x, y, x * y),
+    "outer product": lambda x, y: torch.addr(x, x[:, 0], y[0]),
+    "scaled outer product": lambda x, y: torch.addr(x, x[:, 0], y[0], beta=0.3, alpha=1.7),
+    "outer product alone": lambda x, y: torch.addr(x, x[:, 0], y[0], beta=0, alpha=1.7),
+}
+
+
+@pytest.mark.parametrize("levels", [None, [(3, {"x_1": 0})]], ids=["whole", "tiled"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("name", TWO)
+def test_products_that_are_added_with_one_rounding(name, dtype, levels):
+    """Numbers of many sizes, some of which cancel."""
+    torch.manual_seed(1)
+    x, y = (torch.randn(40, 128) * torch.logspace(-3, 3, 128) for _ in range(2))
+    y[::2] = -x[::2] * (1 + torch.randn(20, 128) / 1000)
+    bundle = same(TWO[name], x.to(dtype) / 30, y.to(dtype) / 30, levels=levels)
+    assert not host_ops(bundle)
+
+
+def test_a_product_that_overflows_is_infinite():
+    x = torch.full((4, 64), 3e38)
+    found = same(lambda x: torch.addr(x, x[:, 0], x[0]), x).run(x)
+    assert found.isinf().all()
 
 
 COPIES = {
@@ -65,6 +97,9 @@ COPIES = {
     "narrow": lambda x: aten.narrow_copy(x, 0, 1, 2),
     "split": lambda x: (*aten.unsafe_split(x, 2), *aten.split_copy(x, 1, 1), *aten.split_with_sizes_copy(x, [1, 2])),
     "unbind": lambda x: tuple(aten.unbind_copy(x)),
+    "pixel shuffle": lambda x: F.pixel_shuffle(x.reshape(4, 3, 64), 2),
+    "pixel unshuffle": lambda x: F.pixel_unshuffle(x.reshape(3, 4, 64), 2),
+    "odd pixel shuffle": lambda x: F.pixel_shuffle(x[:, 0, :54].reshape(1, 9, 3, 6), 3),
     "alias": lambda x: (aten.alias_copy(x), aten.detach_copy(x)),
 }
 

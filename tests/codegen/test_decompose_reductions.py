@@ -24,6 +24,8 @@ REDUCTIONS = {
     "norm": lambda x: torch.linalg.vector_norm(x, dim=1),
     "softmax": lambda x: F.softmax(x, 1),
     "softmax of rows": lambda x: F.softmax(x, 0),
+    "safe softmax": lambda x: torch.ops.aten._safe_softmax(x.masked_fill(x > -1, -torch.inf), 1),
+    "safe softmax of hidden rows": lambda x: torch.ops.aten._safe_softmax(x.masked_fill(x < 9, -torch.inf), 0),
     "log softmax": lambda x: F.log_softmax(x, 1),
     "layer norm": lambda x: F.layer_norm(x, (130,)),
 }
@@ -94,6 +96,19 @@ def test_a_bias_is_added_after_the_product():
     torch.manual_seed(5)
     bundle = close(lambda b, x, y: torch.addmm(b, x, y, beta=2, alpha=0.5), half(128), half(64, 64), half(64, 128))
     assert device_ops(bundle) == ["batchmatmul", "mul", "mul", "add"]
+
+
+@pytest.mark.parametrize("levels", [None, [(2, [0])]], ids=["whole", "tiled"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("beta", [0.3, 0])
+def test_scaled_sums_of_products(beta, dtype, levels):
+    torch.manual_seed(6)
+    x, y = torch.randn(4, 64, 256).to(dtype), torch.randn(4, 256, 64).to(dtype)
+    rows = close(
+        lambda b, x, v: torch.addmv(b, x, v, beta=beta, alpha=1.7), x[0, :, 0], x[0], y[0, :, 0], levels=levels
+    )
+    batch = close(lambda b, x, y: torch.addbmm(b, x, y, beta=beta, alpha=1.7), x[0, :, :64], x, y, levels=levels)
+    assert not host_ops(rows) and not host_ops(batch)
 
 
 def test_fused_attention():

@@ -1,12 +1,23 @@
 """ATen ops as device ops: one rule per op, a file per op family. An op without a rule is run by the host."""
 
-from spyre_fx.codegen.decompose import composed, creation, matmul, normalisation, pointwise, reductions, spread, views
+from spyre_fx.codegen.decompose import (
+    composed,
+    creation,
+    losses,
+    matmul,
+    normalisation,
+    pointwise,
+    reductions,
+    spread,
+    views,
+)
 from spyre_fx.codegen.decompose.table import device_rule, lowered_ops
 
 __all__ = [
     "composed",
     "creation",
     "device_rule",
+    "losses",
     "lowered_ops",
     "matmul",
     "normalisation",

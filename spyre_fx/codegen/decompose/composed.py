@@ -10,6 +10,7 @@ import torch
 from spyre_fx.codegen.access import Access
 from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast, in_fp32
+from spyre_fx.codegen.decompose.fused import multiply_add
 from spyre_fx.codegen.decompose.pointwise import arithmetic
 from spyre_fx.codegen.decompose.table import lowers
 
@@ -106,6 +107,52 @@ def hardshrink(b: Builder, x: Tensor, limit: Number = 0.5) -> Any:
         return None
     near = b.pointwise("lesserequal", [b.pointwise("abs", [x], x.dtype), _rounded(limit, x)], torch.bool)
     return b.pointwise("where3", [near, b.scalar(0.0, x.dtype), x], x.dtype)
+
+
+@lowers(aten.softshrink.default)
+def softshrink(b: Builder, x: Tensor, limit: Number = 0.5) -> Any:
+    def compute(x: Tensor) -> Tensor:
+        edge = float(limit)
+        above, below = (b.pointwise(op, [x, edge], torch.float32) for op in ("sub", "add"))
+        # Zero by a product, so that what is no number stays so.
+        inside = b.pointwise("mul", [x, 0.0], torch.float32)
+        lower = b.pointwise("where3", [b.pointwise("lesserthan", [x, -edge], torch.bool), below, inside], torch.float32)
+        outside = b.pointwise("greaterthan", [x, edge], torch.bool)
+        return b.pointwise("where3", [outside, above, lower], torch.float32)
+
+    return in_fp32(b, [x], x.dtype, compute) if x.dtype in FLOATS else None
+
+
+@lowers(aten.lerp.Scalar, aten.lerp.Tensor)
+def lerp(b: Builder, x: Tensor, y: Tensor, weight: Tensor | Number) -> Any:
+    """``x + w * (y - x)`` where ``|w| < 1/2``, else ``y + (w - 1) * (y - x)``, rounded once."""
+    if b.out.dtype not in FLOATS:
+        return None
+
+    def compute(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        near = b.pointwise("lesserthan", [b.pointwise("abs", [w], torch.float32), 0.5], torch.bool)
+        factor = b.pointwise("where3", [near, w, b.pointwise("sub", [w, 1.0], torch.float32)], torch.float32)
+        start = b.pointwise("where3", [near, x, y], torch.float32)
+        return multiply_add(b, factor, b.pointwise("sub", [y, x], torch.float32), start)
+
+    given = b.scalar(weight, torch.float32) if isinstance(weight, (int, float)) else weight
+    return in_fp32(b, [x, y, given], b.out.dtype, compute)
+
+
+@lowers(aten.nan_to_num.default)
+def nan_to_num(
+    b: Builder, x: Tensor, nan: Number | None = None, posinf: Number | None = None, neginf: Number | None = None
+) -> Any:
+    if x.dtype not in FLOATS:
+        return None
+    ends = torch.finfo(x.dtype)
+    numbers = [0.0 if nan is None else nan, ends.max if posinf is None else posinf]
+    numbers.append(ends.min if neginf is None else neginf)
+    places = [b.pointwise("notequal", [x, x], torch.bool), _is(b, x, math.inf), _is(b, x, -math.inf)]
+    found: Tensor = x
+    for place, number in zip(places, numbers, strict=True):
+        found = b.pointwise("where3", [place, b.scalar(number, x.dtype), found], x.dtype)
+    return found
 
 
 def _rounded(number: Number, x: Tensor) -> float:

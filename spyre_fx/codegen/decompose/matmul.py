@@ -12,6 +12,10 @@ import torch
 
 from spyre_fx.codegen.access import Access
 from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
+from spyre_fx.codegen.decompose.casts import cast
+from spyre_fx.codegen.decompose.fused import multiply_add
+from spyre_fx.codegen.decompose.pointwise import arithmetic
+from spyre_fx.codegen.decompose.reductions import fp32, reduce
 from spyre_fx.codegen.decompose.table import lowers
 
 aten = torch.ops.aten
@@ -41,7 +45,12 @@ def addmm(b: Builder, bias: Tensor, x: Tensor, y: Tensor, beta: Number = 1, alph
     if alpha == beta == 1 and _is_total(b, bias) and x.dtype == y.dtype == bias.dtype:
         return b.matmul(x, y, bias.dtype, b.access(bias))
     found = product(b, x, y)
-    if found is None or bias.dtype != found.dtype:
+    return None if found is None else _scaled_sum(b, bias, found, beta, alpha)
+
+
+def _scaled_sum(b: Builder, bias: Tensor, found: Access, beta: Number, alpha: Number) -> Access | None:
+    """``beta * bias + alpha * found``; a bias times zero is not read."""
+    if bias.dtype != found.dtype:
         return None
     scaled = found if alpha == 1 else b.pointwise("mul", [found, float(alpha)], found.dtype)
     if beta == 0:
@@ -61,6 +70,39 @@ def _is_total(b: Builder, x: Tensor) -> bool:
 def mv(b: Builder, x: Tensor, y: Tensor) -> Any:
     found = product(b, x, b.access(y).unsqueeze(1))
     return None if found is None else found.squeeze([1])
+
+
+@lowers(aten.addmv.default)
+def addmv(b: Builder, bias: Tensor, x: Tensor, y: Tensor, beta: Number = 1, alpha: Number = 1) -> Any:
+    found = mv(b, x, y)
+    return None if found is None else _scaled_sum(b, bias, found, beta, alpha)
+
+
+@lowers(aten.addbmm.default)
+def addbmm(b: Builder, bias: Tensor, x: Tensor, y: Tensor, beta: Number = 1, alpha: Number = 1) -> Any:
+    """The products of a batch are added up in float32, and the bias to their sum."""
+    if x.dtype != y.dtype or x.dtype not in FLOATS or bias.dtype != x.dtype:
+        return None
+    total = reduce(b, "sum", b.matmul(x, y, fp32), [0], False)
+    wide = cast(b, bias, fp32)
+    found = None if wide is None else _scaled_sum(b, wide, total, beta, alpha)
+    return None if found is None else cast(b, found, x.dtype)
+
+
+@lowers(aten.addr.default)
+def addr(b: Builder, bias: Tensor, x: Tensor, y: Tensor, beta: Number = 1, alpha: Number = 1) -> Any:
+    """``beta * bias + (alpha * x) * y``; eager rounds each step in halves and adds the product at once in float32."""
+    left = x if alpha == 1 else arithmetic(b, "mul", [x, alpha])
+    if left is None or b.out.dtype not in FLOATS:
+        return None
+    rows, columns = b.access(left).unsqueeze(1), b.access(y).unsqueeze(0)
+    if beta == 0:
+        return arithmetic(b, "mul", [rows, columns])
+    added = bias if beta == 1 else arithmetic(b, "mul", [bias, beta])
+    if added is not None and {added.dtype, left.dtype, y.dtype} == {fp32}:
+        return multiply_add(b, rows, columns, added)
+    outer = arithmetic(b, "mul", [rows, columns])
+    return None if outer is None or added is None else arithmetic(b, "add", [added, outer])
 
 
 @lowers(aten.dot.default, aten.vdot.default)

@@ -32,6 +32,17 @@ def softmax(b: Builder, x: Tensor, dim: int, half_to_float: bool = False) -> Any
     return None if ready is None else softmax_of(b, ready, dim % len(x.shape))
 
 
+@lowers(aten._safe_softmax.default)
+def safe_softmax(b: Builder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
+    """Zero where a whole row is ``-inf``, as is a query that may see no key."""
+    ready = cast(b, x, b.out.dtype) if b.out.dtype in FLOATS and x.shape else None
+    if ready is None:
+        return None
+    axis = dim % len(x.shape)
+    hidden = b.pointwise("equal", [reduce(b, "max", ready, [axis], True), -math.inf], torch.bool)
+    return b.pointwise("where3", [hidden, b.scalar(0.0, ready.dtype), softmax_of(b, ready, axis)], ready.dtype)
+
+
 @lowers(aten._log_softmax.default)
 def log_softmax(b: Builder, x: Tensor, dim: int, half_to_float: bool = False) -> Any:
     """In float32: the logarithm of a rounded sum would be off by more than the result's last bit."""

@@ -185,6 +185,26 @@ def repeat(b: Builder, x: Tensor, repeats: Sequence[int]) -> Any:
     return b.reshape(access.expand(pairs), [times * extent for times, extent in zip(repeats, sizes, strict=True)])
 
 
+@lowers(aten.pixel_shuffle.default)
+def pixel_shuffle(b: Builder, x: Tensor, factor: int) -> Tensor:
+    """``[*, C * r * r, H, W] -> [*, C, r, r, H, W] -> [*, C, H, r, W, r] -> [*, C, H * r, W * r]``."""
+    *batch, channels, height, width = x.shape
+    n, rest = len(batch), channels // factor**2
+    digits = b.access(b.reshape(x, (*batch, rest, factor, factor, height, width)))
+    spread = digits.permute((*range(n + 1), n + 3, n + 1, n + 4, n + 2))
+    return b.reshape(spread, (*batch, rest, height * factor, width * factor))
+
+
+@lowers(aten.pixel_unshuffle.default)
+def pixel_unshuffle(b: Builder, x: Tensor, factor: int) -> Tensor:
+    """``[*, C, H * r, W * r] -> [*, C, H, r, W, r] -> [*, C, r, r, H, W] -> [*, C * r * r, H, W]``."""
+    *batch, channels, height, width = x.shape
+    n, rows, columns = len(batch), height // factor, width // factor
+    digits = b.access(b.reshape(x, (*batch, channels, rows, factor, columns, factor)))
+    drawn = digits.permute((*range(n + 1), n + 2, n + 4, n + 1, n + 3))
+    return b.reshape(drawn, (*batch, channels * factor**2, rows, columns))
+
+
 @lowers(aten.constant_pad_nd.default)
 def constant_pad_nd(b: Builder, x: Tensor, pad: Sequence[int], value: Number = 0) -> Any:
     if any(amount < 0 for amount in pad):
