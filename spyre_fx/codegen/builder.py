@@ -324,7 +324,8 @@ def scalar_dtype(number: Number, dtype: torch.dtype) -> torch.dtype:
 
 def _content(tensor: torch.Tensor) -> bytes:
     """A digest of the bytes, so that equal constants share a buffer."""
-    return hashlib.sha256(tensor.view(torch.uint8).numpy().tobytes()).digest()
+    # A dim of size 1 may have any stride, and only a stride of 1 can be seen as bytes.
+    return hashlib.sha256(tensor.flatten().view(torch.uint8).numpy().tobytes()).digest()
 
 
 def _factors(terms: Terms) -> list[int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from spyre_fx.codegen.access import Buffer
@@ -21,7 +21,7 @@ from spyre_fx.codegen.builder import Builder
 from spyre_fx.codegen.device_dims import carries, device_parts
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, kernels, replaced
-from spyre_fx.codegen.layout import layout_of_slots, round_up
+from spyre_fx.codegen.layout import Layout, layout_of_slots, round_up
 from spyre_fx.codegen.rebase import like, whole_copy
 from spyre_fx.codegen.sticks import SPARSE, Layouts, lane_of, layout_for
 from spyre_fx.codegen.tree import HostCall
@@ -76,7 +76,7 @@ class Padder:
                 raise carries(kernel, kernel.output)
             kernel = replace(kernel, output=operand)
             after += self._kernel(back)
-        padded = self._padded_axes(kernel)
+        padded = padded_axes(kernel, self.layouts)
         for position, operand in enumerate(kernel.inputs):
             early = self._reads_early(operand, padded)
             rows = self._rows(operand, padded)
@@ -129,17 +129,6 @@ class Padder:
         if operand.buffer.role == "internal" or not self._splits(kernel, copied):
             raise carries(kernel, operand)
         return self._kernel(copy), copied
-
-    def _padded_axes(self, kernel: Kernel) -> dict[int, int]:
-        """The axes whose last stick is not full, with their extent in whole sticks."""
-        lanes: dict[int, int] = defaultdict(int)
-        for operand in kernel.operands:
-            layout = self.layouts[operand.buffer]
-            axis = lane_of(operand, layout)
-            if axis is not None and axis != SPARSE:
-                lanes[axis] = max(lanes[axis], layout.lanes)
-        extents = {axis: round_up(kernel.axes[axis].extent, unit) for axis, unit in lanes.items()}
-        return {axis: extent for axis, extent in extents.items() if extent > kernel.axes[axis].extent}
 
     def _reads_early(self, operand: Operand, padded: dict[int, int]) -> bool:
         """Whether the rows behind a window, read to fill sticks, may be those that a later op writes."""
@@ -227,6 +216,18 @@ class Padder:
         for dim, group in enumerate(groups):
             digits += [replace(digit, dim=dim, step=digit.step // group[-1].step) for digit in group]
         return copy, Operand(made, origin, tuple(digits))
+
+
+def padded_axes(kernel: Kernel, layouts: Mapping[Buffer, Layout]) -> dict[int, int]:
+    """The axes whose last stick is not full, with their extent in whole sticks."""
+    lanes: dict[int, int] = defaultdict(int)
+    for operand in kernel.operands:
+        layout = layouts[operand.buffer]
+        axis = lane_of(operand, layout)
+        if axis is not None and axis != SPARSE:
+            lanes[axis] = max(lanes[axis], layout.lanes)
+    extents = {axis: round_up(kernel.axes[axis].extent, unit) for axis, unit in lanes.items()}
+    return {axis: extent for axis, extent in extents.items() if extent > kernel.axes[axis].extent}
 
 
 def _axis(digit: Digit) -> int:

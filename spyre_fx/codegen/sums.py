@@ -17,6 +17,8 @@ from spyre_fx.codegen.builder import Builder
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.division import Splits, divide, is_sum, ownership
 from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, kernels
+from spyre_fx.codegen.layout import layout_of_slots
+from spyre_fx.codegen.padding import padded_axes
 from spyre_fx.codegen.sticks import SPARSE, Layouts, lane_of, layout_for
 from spyre_fx.codegen.tree import HostCall
 from spyre_fx.target import Target
@@ -74,7 +76,11 @@ def _product_and_sum(builder: Builder, kernel: Kernel, layouts: Layouts) -> list
     name, dtype = builder.unique(f"{output.buffer.name}_product"), output.buffer.dtype
     made = Buffer(name, shape, dtype, "internal", tuple((dim,) for dim in range(len(shape))), levels)
     lane = lane_of(output, layouts[output.buffer])
-    layouts[made] = layout_for(made, SPARSE if lane in (None, SPARSE) else axes.index(lane))
+    plain = layout_for(made, SPARSE if lane in (None, SPARSE) else axes.index(lane))
+    # Its factors may have longer sticks than the product.
+    padded = padded_axes(kernel, layouts)
+    room = [padded.get(axis, size) for axis, size in zip(axes, shape, strict=True)]
+    layouts[made] = layout_of_slots(shape, plain.data_format, plain.slots, room)
     digits = tuple(Digit(axis, dim, 1, shape[dim]) for dim, axis in enumerate(axes))
     product = Operand(made, (0,) * len(shape), digits)
     kept: tuple[Axis, ...] = tuple(axis for axis in kernel.axes if not axis.reduced)

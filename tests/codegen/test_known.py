@@ -48,3 +48,14 @@ def test_fold_runs_each_trip_of_the_nest():
 def test_too_many_trips_are_not_folded():
     loop = Loop(5000)
     assert fold(torch.neg, (Known(torch.zeros(5000, 1), (loop,)),), {}, [loop]) is None
+
+
+def test_a_broadcast_column_is_a_constant():
+    """Each of its elements is kept once, in a dim of size 1 that has no stride to speak of."""
+
+    def function(x):
+        return x * torch.arange(32).half().unsqueeze(1).expand(32, 128)
+
+    x = torch.randn(32, 128, dtype=torch.float16)
+    bundle = spyre_fx.lower(make_fx(function)(x))
+    assert torch.equal(bundle.run(x), function(x))

@@ -157,6 +157,14 @@ def assert_products(bundle: Bundle, function: Callable[..., tuple[torch.Tensor, 
         torch.testing.assert_close(found, eager, rtol=1e-6, atol=4e-6)
 
 
+@pytest.mark.parametrize(("rows", "k", "cores"), [(8, 1024, 4), (64, 4096, 32), (4, 4096, 4)])
+def test_a_product_beside_its_sum_has_room_for_the_sticks_of_its_factors(rows, k, cores):
+    """24 columns are one stick of halves, and one of float32 is half as long."""
+    bundle = close(torch.mm, half(rows, k), half(k, 24), levels=K4, target=Target(cores=cores))
+    (product,) = (spec for spec in specs_of(bundle) if spec.op == "batchmatmul")
+    assert len(product.args) == 3 and "add" in device_ops(bundle)
+
+
 def test_k_of_one_is_a_pointwise_product():
     close(torch.mm, half(64, 4), half(4, 64), levels=[(4, [2])], target=ONE)
 
