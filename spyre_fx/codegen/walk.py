@@ -119,7 +119,7 @@ class Walker:
         return _folded(node.target, args, kwargs, leaves, self.builder.nest) if found is None else found
 
     def _check(self, node: fx.Node) -> None:
-        for value in pytree.tree_leaves(node.meta.get("val")):
+        for value in pytree.tree_leaves(_read_of(node)):
             if isinstance(value, torch.SymInt):
                 raise SYMBOLIC_SIZE(size=value, node=node)
             if not isinstance(value, torch.Tensor):
@@ -129,6 +129,14 @@ class Walker:
                 raise SYMBOLIC_SIZE(size=symbolic[0], node=node)
             if value.numel() == 0:
                 raise EMPTY_TENSOR(shape=list(value.shape), node=node)
+
+
+def _read_of(node: fx.Node) -> Any:
+    """What a node gives, without the results that nobody reads: a norm may have empty ones."""
+    given = node.meta.get("val")
+    if not isinstance(given, (tuple, list)) or any(user.target is not operator.getitem for user in node.users):
+        return given
+    return [given[user.args[1]] for user in node.users if user.users and isinstance(user.args[1], int)]
 
 
 def mutates(node: fx.Node) -> bool:

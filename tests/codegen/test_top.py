@@ -73,9 +73,9 @@ def test_group_norm_by_every_dim_between_host_ops(dim):
 
     def fn(x, w, b, kernel):
         y = torch.relu(torch.nn.functional.group_norm(x, 2, w, b))
-        return torch.cat([y, torch.nn.functional.conv2d(y, kernel, padding=1)], 1)
+        return torch.cat([y, torch.nn.functional.conv_transpose2d(y, kernel, padding=1)], 1)
 
-    args = torch.randn(2, 6, 8, 6), torch.randn(6), torch.randn(6), torch.randn(4, 6, 3, 3)
+    args = torch.randn(2, 6, 8, 6), torch.randn(6), torch.randn(6), torch.randn(6, 4, 3, 3)
     gm = spyre_fx.capture(fn, *args)
     names = [node.name for node in gm.graph.nodes if node.op == "call_function"]
     tiled = spyre_fx.tile(gm, [(names[: names.index("relu") + 1], 2, [dim])])

@@ -2,11 +2,13 @@
 
 from spyre_fx.codegen.decompose import (
     composed,
+    convolution,
     creation,
     losses,
     matmul,
     normalisation,
     pointwise,
+    pooling,
     reductions,
     spread,
     views,
@@ -15,6 +17,7 @@ from spyre_fx.codegen.decompose.table import device_rule, lowered_ops
 
 __all__ = [
     "composed",
+    "convolution",
     "creation",
     "device_rule",
     "losses",
@@ -22,6 +25,7 @@ __all__ = [
     "matmul",
     "normalisation",
     "pointwise",
+    "pooling",
     "reductions",
     "spread",
     "views",
