@@ -16,7 +16,8 @@ first    seconds of the first call                        busy     the part of t
 error    largest difference to eager, over eager's largest magnitude
 
 Where ``busy`` is not near 0, ``time`` says little: threads that wait for each other wait for the other programs, too.
-``cpu`` is hardly touched by them, since waiting threads sleep here (OMP_WAIT_POLICY=passive) and so take no seconds.
+``cpu`` is hardly touched by them with ``--passive``: waiting threads sleep (OMP_WAIT_POLICY=passive) and so take no
+seconds. Waking them costs time, which small tiles pay more often, so that an idle machine is measured without it.
 
 The default glibc allocator gives large freed blocks back to the system, so that fresh temporaries page-fault each time;
 the warm one (MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1) keeps them.
@@ -70,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--limit", type=float, default=300, help="seconds for each process")
     parser.add_argument("--repeats", type=int, default=0)
+    parser.add_argument("--passive", action="store_true", help="waiting threads sleep, for a machine that is not idle")
     parser.add_argument("--json", help="write the rows to this file, too")
     parser.add_argument(
         "--merge", nargs="+", metavar="FILE", help="measure nothing: one table of what these files have"
@@ -109,7 +111,8 @@ def _in_process(options: argparse.Namespace, allocator: str, dtype: str, workloa
     command += ["--threads", str(options.threads), "--repeats", str(options.repeats)]
     command += ["--quick"] * options.quick + ["--budget"] * options.budget
     env = {**os.environ, **ALLOCATORS[allocator], "OMP_NUM_THREADS": str(options.threads)}
-    env["OMP_WAIT_POLICY"] = "passive"
+    if options.passive:
+        env["OMP_WAIT_POLICY"] = "passive"
     row = {"allocator": allocator, "dtype": dtype, "workload": workload, "method": method}
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=options.limit, check=False)

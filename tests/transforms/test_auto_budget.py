@@ -64,14 +64,14 @@ def test_what_is_no_budget(graph, budget):
 
 def test_thrift_sets_limits():
     model = CostModel(cache(64), Thrift(budget=1000, limit=800, weight=4.0))
-    assert model.fits(Cost(0, 800, 1000, 0.0))
-    assert not model.fits(Cost(0, 801, 1000, 0.0))
-    assert not model.fits(Cost(0, 800, 1001, 0.0))
+    assert model.fits(Cost(0, 800, 1000, 0.0, 0.0))
+    assert not model.fits(Cost(0, 801, 1000, 0.0, 0.0))
+    assert not model.fits(Cost(0, 800, 1001, 0.0, 0.0))
     assert model.large == 200
     assert model.fresh_byte_cost == 4.0
     assert model.is_strict
-    assert CostModel(cache(64)).fits(Cost(0, 1 << 30, 1 << 30, 0.0))
-    assert not CostModel(scratchpad(64)).fits(Cost(0, 64 * KIB + 1, 0, 0.0))
+    assert CostModel(cache(64)).fits(Cost(0, 1 << 30, 1 << 30, 0.0, 0.0))
+    assert not CostModel(scratchpad(64)).fits(Cost(0, 64 * KIB + 1, 0, 0.0, 0.0))
 
 
 def test_regions_end_at_products():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,8 +12,8 @@ from spyre_fx.analysis.regions import Value
 from spyre_fx.analysis.traffic import traffic
 from spyre_fx.target import KIB
 from spyre_fx.transforms.auto.candidates import Candidates
-from spyre_fx.transforms.auto.cost import OUTER_CACHE_PRICE, CostModel
-from spyre_fx.transforms.auto.facts import Facts
+from spyre_fx.transforms.auto.cost import KEPT_PRICE, OUTER_CACHE_PRICE, Cost, CostModel, Thrift
+from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
 from tests.transforms.auto_cases import CASES, cache, facts, node, scratchpad
 
 
@@ -64,6 +66,56 @@ def test_products_in_loops_order_their_operands_again():
     rows = next(tree for tree in trees if tree.trips.tree.loops[0].extent == 64)
     extra = packed.tiled(rows.trips, (16,)).total - plain.tiled(rows.trips, (16,)).total
     assert extra == 3 * 2.0 * 16 * 32 * 4
+
+
+def test_each_product_orders_an_operand_for_itself():
+    known = facts(lambda x, a, b: (x @ a) + (x @ b), (64, 64), (64, 64), (64, 64))
+    model = CostModel(cache(8, call_bytes=0, packed_byte_cost=1.0))
+    trees = Candidates(known, model).around(Value(node(known, "mm")), lambda op: True, set())
+    tree = next(tree for tree in trees if tree.trips.tree.loops[0].seat.dim == 1)
+    free = CostModel(cache(8, call_bytes=0)).tiled(tree.trips, (16,))
+    size = 64 * 64 * 4
+    assert model.tiled(tree.trips, (16,)).total - free.total == 2 * 3 * size  # x, in three more trips, by two products
+
+
+def test_blocks_that_an_allocator_keeps_are_cheap():
+    """In a cache; what a budget of memory is for counts in full."""
+    size = 64 << 20
+    small, large = (facts(lambda x: x.exp(), (rows, 1 << 20)) for rows in (4, 16))
+    for known, price in ((small, KEPT_PRICE), (large, 1.0)):
+        made = sum(value_bytes(value) for op in known.ops for value in values_of(op))
+        plain, priced = (CostModel(cache(8, fresh_byte_cost=cost)).untiled(known.ops, known) for cost in (0.0, 2.0))
+        assert made in (size // 4, size)
+        assert priced.total - plain.total == 2.0 * price * made
+        assert priced.warm == plain.total
+    thrifty = CostModel(cache(8), Thrift(1 << 30, 1 << 30, 2.0)).untiled(small.ops, small)
+    assert thrifty.total - thrifty.warm == 2.0 * size // 4
+
+
+def test_loops_may_take_little_longer_where_memory_is_for_nothing():
+    model = CostModel(cache(8))
+    products = facts(lambda x, w: x @ w, (64, 64), (64, 64))
+    before, after = Cost(0, 0, 0, 1000.0, 100.0), Cost(0, 0, 0, 10.0, 105.0)
+    assert not model.harms((), before, after)
+    worse = replace(after, warm=106.0)
+    assert model.harms((), before, worse)
+    assert not model.harms(products.ops, before, worse)  # they compute for much longer than that
+    assert not CostModel(scratchpad(8)).harms((), before, worse)
+    assert not CostModel(cache(8), Thrift(1, 1, 1.0)).harms((), before, worse)
+
+
+def test_a_norm_before_a_product_is_left_alone_on_a_cpu():
+    """Loops would save pages; where these are at hand, they would only order the weight again in each trip."""
+
+    def program(x, norm, weight):
+        return torch.nn.functional.layer_norm(x, (1024,), norm) @ weight
+
+    shapes = (8192, 1024), (1024,), (1024, 1024)
+    gm = spyre_fx.capture(program, *(torch.empty(shape) for shape in shapes))
+    target = cache(4096, outer_cache_bytes=240 << 20, call_bytes=128 * KIB, fresh_byte_cost=4.0, packed_byte_cost=2.0)
+    found = spyre_fx.auto_groups(gm, target)
+    assert not found
+    assert any("new memory not counted" in str(reason) for reason in found.reasons)
 
 
 def test_a_cache_spills_tiles_of_which_two_do_not_fit():

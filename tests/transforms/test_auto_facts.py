@@ -6,7 +6,7 @@ import torch
 
 import spyre_fx
 from spyre_fx.transforms.auto.axes import InnerExtents
-from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
+from spyre_fx.transforms.auto.facts import Facts, flops, value_bytes, values_of
 from tests.transforms.auto_cases import facts, mlp, node
 
 
@@ -58,3 +58,8 @@ def test_atoms_inside_each_other():
     heads, size = inner.of(exp, 1)
     assert [known.refined.atoms[atom].extent for atom in (heads, size)] == [4, 6]
     assert [inner.around(exp, 1, step) for step in (24, 6, 5, 1)] == [heads, heads, size, size]
+
+
+def test_flops():
+    known = facts(lambda x, w, b: torch.addmm(b, x.relu(), w), (4, 8), (8, 16), (16,))
+    assert [flops(op) for op in known.ops] == [0, 2 * 4 * 8 * 16]

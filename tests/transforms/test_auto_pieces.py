@@ -29,7 +29,7 @@ def test_tiles_and_whole_values():
     assert [piece.cut_by for piece in (x, w, product, result)] == [(0,), (), (0,), (0,)]
     assert [piece.size((0.25,)) for piece in (x, w, product)] == [1024, 2048, 2048]
     assert (product.leaves, result.leaves) == (False, True)
-    assert (x.is_packed, w.is_packed, product.is_packed) == (True, True, False)
+    assert (x.packed_by, w.packed_by, product.packed_by) == (((0,),), ((0,),), ())
     assert result.left_bytes == 64 * 32 * 4
     assert product.left_bytes == 0
 

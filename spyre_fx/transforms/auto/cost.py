@@ -24,7 +24,7 @@ from spyre_fx.analysis.storage import Storage
 from spyre_fx.analysis.traffic import Traffic, traffic
 from spyre_fx.analysis.traffic.ops import op_reads
 from spyre_fx.target import Target
-from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
+from spyre_fx.transforms.auto.facts import Facts, flops, value_bytes, values_of
 from spyre_fx.transforms.auto.sizes import Sizes
 from spyre_fx.transforms.auto.trips import Trips
 from spyre_fx.transforms.executor.lanes import lanes_of
@@ -34,6 +34,14 @@ ONLINE_PRICE = 2.0
 """What a CPU pays for a byte that an online softmax makes: maximum, difference, exponential and sum go over the tile
 one after the other, where the kernel of a whole softmax does all on its way; and sums are scaled on each trip.
 """
+KEPT_BLOCK, KEPT_PRICE = 32 << 20, 0.25
+"""Freed blocks below this size stay with the allocator (the largest threshold that glibc comes to), so that their pages
+are there when the next one asks: what is left of the price of new memory.
+"""
+FLOPS_PER_BYTE = 20
+"""What the processors of a machine compute in products in the time that main memory moves a byte."""
+MOST_HARM = 0.05
+"""The part of their time that ops may lose to loops, if memory is for nothing, for what these gain if it is not."""
 CALL_IN_LANE = 0.25
 """What starting an op costs where each thread has a tile of its own: none waits for another."""
 
@@ -50,6 +58,8 @@ class Cost:
     """The same with whole operands and results."""
     total: float
     """All terms in bytes of traffic."""
+    warm: float
+    """The same where new memory is for nothing, since an allocator keeps all that it ever had."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +111,8 @@ class CostModel:
         """Each op on its own, at its best for the scratchpad."""
         if self.storage.stick_bytes:
             return self._on_device(ops, facts)
-        moved = fresh = calls = largest = 0
-        priced = 0.0
+        moved = calls = largest = 0
+        priced = fresh = 0.0
         for op in ops:
             if is_view(op):
                 continue
@@ -110,10 +120,17 @@ class CostModel:
             read, read_price = self._reads(op)
             moved += read + sum(size for size in made if self.price(size))
             priced += read_price + sum(size * self.price(size) for size in made)
-            fresh += sum(size for size in made if self.thrift is not None or self.price(size))
+            fresh += sum(self._fresh(size) for size in made if self.thrift is not None or self.price(size))
             calls += 1
             largest = max(largest, sum(made))
         return self._cost(moved, priced, fresh, calls, largest, 0)
+
+    def harms(self, ops: Iterable[fx.Node], before: Cost, after: Cost) -> bool:
+        """Whether loops take notably longer than none where new memory is for nothing, the time of products counted."""
+        if not self.target.is_cache or self.thrift is not None:
+            return False
+        computing = sum(map(flops, ops)) / FLOPS_PER_BYTE
+        return after.warm - before.warm > MOST_HARM * (before.warm + computing)
 
     def untiled_traffic(self, facts: Facts) -> Traffic:
         """What the ops of a graph move without loops."""
@@ -140,8 +157,9 @@ class CostModel:
             price = self.price(piece.byte_size)
             moved += piece.byte_size * times if price else 0
             priced += piece.byte_size * times * price
-            if piece.is_packed:
-                packed = math.prod(counts[loop] for loop in piece.home if loop not in piece.cut_by)
+        for piece in trips.pieces:
+            for around in piece.packed_by:
+                packed = math.prod(counts[loop] for loop in around if loop not in piece.cut_by)
                 priced += piece.byte_size * (packed - 1) * self.target.packed_byte_cost
         if self.target.is_cache:
             spilled = self._spilled(trips, tiles, lanes)
@@ -149,7 +167,8 @@ class CostModel:
             priced += sum(byte_size * price for byte_size, price in spilled)
             priced += sum(ONLINE_PRICE * piece.byte_size for piece in trips.pieces if piece.is_online)
         calls = trips.calls(tiles) * (CALL_IN_LANE if lanes > 1 else 1.0)
-        return self._cost(moved, priced, written + working_set, calls, working_set, trips.taken)
+        fresh = sum(self._fresh(piece.left_bytes) for piece in trips.pieces) + self._fresh(working_set)
+        return self._cost(moved, priced, fresh + written - trips.written, calls, working_set, trips.taken)
 
     def _room(self, trips: Trips, tiles: Sequence[int], working_set: int) -> int:
         """What the cores that work in a trip have free beside it."""
@@ -173,15 +192,20 @@ class CostModel:
                 found.append((piece.byte_size * (2 * again - piece.leaves), price))
         return found
 
+    def _fresh(self, byte_size: int) -> float:
+        """Bytes of new memory that a block counts as."""
+        is_kept = self.target.is_cache and self.thrift is None and byte_size < KEPT_BLOCK
+        return KEPT_PRICE * byte_size if is_kept else byte_size
+
     def price(self, byte_size: int) -> float:
         """What a byte of a value of this size costs to move between two ops."""
         if self.target.is_cache and 2 * byte_size <= self.capacity:
             return 0.0
         return OUTER_CACHE_PRICE if self.target.is_cache and 2 * byte_size <= self.reach else 1.0
 
-    def _cost(self, moved: int, priced: float, fresh: int, calls: float, working_set: int, taken: int) -> Cost:
-        total = priced + self.fresh_byte_cost * fresh + self.target.call_bytes * calls
-        return Cost(moved, working_set, working_set + taken, total)
+    def _cost(self, moved: int, priced: float, fresh: float, calls: float, working_set: int, taken: int) -> Cost:
+        warm = priced + self.target.call_bytes * calls
+        return Cost(moved, working_set, working_set + taken, warm + self.fresh_byte_cost * fresh, warm)
 
     def _op_reads(self, op: fx.Node) -> tuple[int, float]:
         """What an op reads, in bytes and priced."""

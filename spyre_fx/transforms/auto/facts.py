@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from torch import fx
+from torch.utils.flop_counter import flop_registry
 
 from spyre_fx.analysis.effects import ordering
 from spyre_fx.analysis.fake import ensure_fake
@@ -122,6 +123,18 @@ def _some_seed(op: fx.Node) -> list[Seed]:
     """Any dim of a result, for a level that is only refined."""
     found = tensors(op.meta["val"])
     return [Seed(Value(op, i), 0) for i, tensor in enumerate(found) if tensor.dim()][:1]
+
+
+def flops(op: fx.Node) -> int:
+    """Multiplications and additions of a product or a convolution; 0 for any other op.
+
+    source: torch/utils/flop_counter.py.
+    """
+    count = flop_registry.get(getattr(op.target, "overloadpacket", None))
+    if count is None:
+        return 0
+    args, kwargs = fx.node.map_arg((op.args, op.kwargs), lambda node: node.meta["val"])
+    return int(count(*args, **kwargs, out_val=op.meta["val"]))
 
 
 def value_bytes(value: Value) -> int:

@@ -46,8 +46,8 @@ class Piece:
     """Bytes written of a value that is read outside of the tree; 0 for any other."""
     summed_by: tuple[int, ...] = ()
     """The loops over which it is a running sum."""
-    is_packed: bool = False
-    """Whether a product reads it, which brings it into an order of its own first."""
+    packed_by: tuple[tuple[int, ...], ...] = ()
+    """For each product that reads it, and so brings it into an order of its own first, the loops around the product."""
     is_wide: bool = False
     """Whether it is kept in float32 although its value is in half precision."""
 
@@ -77,7 +77,7 @@ class Piece:
     @property
     def shape(self) -> Hashable:
         """Everything but which value it is."""
-        flags = self.is_input, self.left_bytes, self.is_packed, self.is_online, self.is_turned
+        flags = self.is_input, self.left_bytes, self.packed_by, self.is_online, self.is_turned
         spread = self.readers, self.maker, self.step_bytes
         return self.byte_size, self.cut_by, self.first, self.last, self.home, self.summed_by, flags, spread
 
@@ -141,7 +141,7 @@ class _Collector:
         for piece in read:
             piece.last = max(piece.last, here)
             piece.home = max(piece.home, path, key=len) if piece.is_input else _common(piece.home, path)
-            piece.is_packed |= is_product
+            piece.packed_by += (path,) * is_product
             self._keep_for_all_trips(piece, path)
         storage = self.sizes.storage
         self._division = None

@@ -40,8 +40,8 @@ class Search:
             if seed.node in self.claimed or seed.node in self._passed_over:
                 continue
             weighed = self._weighed(seed)
-            best = max(weighed, key=lambda pair: _gain(*pair), default=None)
-            if best is not None and _gain(*best) > 0:
+            best = max(weighed, key=lambda pair: self._gain(*pair), default=None)
+            if best is not None and self._gain(*best) > 0:
                 self.claimed.update(best[0].trips.tree.ops)
                 yield best[0].trips.tree.group(best[0].tiles, self.facts.accumulate), _reason(*best)
             else:
@@ -90,7 +90,7 @@ class Search:
                 for tree in trees
                 if self.model.fits(tree.cost)
             ]
-            if not self.model.is_strict and any(_gain(*pair) > 0 for pair in found):
+            if not self.model.is_strict and any(self._gain(*pair) > 0 for pair in found):
                 break
         return found
 
@@ -99,15 +99,23 @@ class Search:
             self._passed_over[seed.node] = Reason((seed.node.name,), "not tiled, no loop with tiles that fit holds it")
             return
         tree, before = best
-        text = f"not tiled, loops would cost {size_text(tree.cost.total)}, none cost {size_text(before.total)}"
+        terms = tree.cost.total, before.total
+        text = "not tiled, loops would cost {}, none cost {}"
+        if self._harms(*best):
+            terms = tree.cost.warm, before.warm
+            text += ", new memory not counted"
+        text = text.format(*map(size_text, terms))
         reason = Reason(_names(tree), text, before, tree.cost)
         for op in tree.trips.tree.ops:
             self._passed_over.setdefault(op, reason)
 
+    def _gain(self, found: Sized, before: Cost) -> float:
+        """What a tree saves; each of its loops must be worth something. Nothing for one that may do harm."""
+        gain = before.total - found.cost.total - PER_LOOP * before.total * len(found.tiles)
+        return min(gain, 0.0) if gain > 0 and self._harms(found, before) else gain
 
-def _gain(found: Sized, before: Cost) -> float:
-    """What a tree saves; each of its loops must be worth something."""
-    return before.total - found.cost.total - PER_LOOP * before.total * len(found.tiles)
+    def _harms(self, found: Sized, before: Cost) -> bool:
+        return self.model.harms(found.trips.tree.ops, before, found.cost)
 
 
 def _reason(best: Sized, before: Cost) -> Reason:
