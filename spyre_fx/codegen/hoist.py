@@ -1,7 +1,13 @@
-"""How far out of its loops a copy of a value may stand: outside of all loops in which what it reads stays the same."""
+"""How far out of its loops a copy of a value may stand: outside of all loops in which what it reads stays the same.
+
+A copy that goes to main memory anyway is made of all tiles at once, where a loop around theirs would repeat it::
+
+    for q: for k: x' = copy(x[k]); use(x')    ->    for k: x'[k] = copy(x[k]); for q: for k: use(x'[k])
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,17 +27,39 @@ class Hoist:
 
     def depth(self, operand: Operand, path: Sequence[Loop]) -> int:
         """How many of the loops of ``path`` a copy of ``operand`` must stand in."""
-        advancing = {loop for loop, _ in operand.advance}
+        advancing = _advancing(operand)
         depth = max((level + 1 for level, loop in enumerate(path) if loop in advancing), default=0)
-        for writer in self.writers[operand.buffer]:
-            shared = 0
-            for ours, theirs in zip(path, writer, strict=False):
-                if ours is not theirs:
-                    break
-                shared += 1
-            depth = max(depth, shared)
-        return depth
+        return max(depth, self.known(operand, path))
+
+    def known(self, operand: Operand, path: Sequence[Loop]) -> int:
+        """In how many of the loops of ``path`` the buffer of ``operand`` is written: inside of them it is complete."""
+        return max((_shared(path, writer) for writer in self.writers[operand.buffer]), default=0)
+
+    def place(self, operand: Operand, path: Sequence[Loop]) -> tuple[int, tuple[Loop, ...]]:
+        """In how many of the loops of ``path`` a copy of all tiles of ``operand`` stands, and the loops further in of
+        which it has all trips: none where no loop would repeat the copy of one tile.
+        """
+        depth = self.depth(operand, path)
+        for level in range(self.known(operand, path), depth):
+            if path[level] not in _advancing(operand):
+                return level, tiles_inside(operand, path, level)
+        return depth, ()
 
     def trips(self, operand: Operand, path: Sequence[Loop]) -> int:
-        """How often such a copy is made."""
-        return math.prod(loop.count for loop in path[: self.depth(operand, path)])
+        """How often a copy of a tile is made."""
+        level, inside = self.place(operand, path)
+        return math.prod(loop.count for loop in (*path[:level], *inside))
+
+
+def tiles_inside(operand: Operand, path: Sequence[Loop], level: int) -> tuple[Loop, ...]:
+    """The loops of ``path`` from ``level`` on that go from tile to tile of ``operand``."""
+    return tuple(loop for loop in path[level:] if loop in _advancing(operand))
+
+
+def _advancing(operand: Operand) -> set[Loop]:
+    return {loop for loop, _ in operand.advance}
+
+
+def _shared(path: Sequence[Loop], other: Sequence[Loop]) -> int:
+    """How many loops two places have in common."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], zip(path, other, strict=False)))

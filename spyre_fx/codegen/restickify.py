@@ -2,11 +2,15 @@
 
     y = mm(a, b)     a: sticks on k, b: sticks on k    ->    b' = ReStickifyOpHBM(b); y = mm(a, b')
 
-The move stands before the outermost loop in which what it reads stays the same.
+The move stands before the outermost loop in which what it reads stays the same. Where that is around loops that go
+from tile to tile of it, all tiles are moved there once, in loops of their own::
+
+    for q: for k: s = mm(q, b[k])    ->    for k: b'[k] = ReStickifyOpHBM(b[k]); for q: for k: s = mm(q, b'[k])
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,9 +18,9 @@ from typing import Any
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.builder import Builder
 from spyre_fx.codegen.device_ops import OpKind
-from spyre_fx.codegen.hoist import Hoist
-from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, replaced
-from spyre_fx.codegen.layout import elements_per_stick
+from spyre_fx.codegen.hoist import Hoist, tiles_inside
+from spyre_fx.codegen.kernels import Axis, Digit, Item, Kernel, KernelLoop, Operand, nested, replaced
+from spyre_fx.codegen.layout import elements_per_stick, layout_of_slots
 from spyre_fx.codegen.sticks import SPARSE, Costs, Lanes, Layouts, choose, dim_for, lane_of, layout_for
 from spyre_fx.codegen.terms import Loop
 from spyre_fx.codegen.tree import HostCall
@@ -43,6 +47,20 @@ class Restickifier:
         self._scopes: list[_Scope] = []
         self._hoist = Hoist(items)
         self._variants: dict[tuple[Buffer, int], Buffer] = {}
+        self._lanes = {kernel: choose(kernel, layouts, Costs(self._hoist, path)) for kernel, path in nested(items)}
+        self._users = self._all_users(items)
+
+    def _all_users(self, items: list[Item]) -> dict[Any, set[tuple[Loop, ...]]]:
+        """For each move that may be made, and each place where it may be, the loops around what would read it."""
+        users: dict[Any, set[tuple[Loop, ...]]] = defaultdict(set)
+        for kernel, path in nested(items):
+            lanes = self._lanes[kernel]
+            for operand, wanted in () if lanes is None else zip(kernel.inputs, lanes.inputs, strict=True):
+                if self._must_move(operand, wanted):
+                    for level in range(self._hoist.known(operand, path), self._hoist.depth(operand, path)):
+                        key = _key(operand, wanted, tiles_inside(operand, path, level))
+                        users[path[:level], key].add(path)
+        return users
 
     def run(self, items: list[Item]) -> list[Item]:
         """The tree with moves in it."""
@@ -68,7 +86,7 @@ class Restickifier:
         return scope.items
 
     def _kernel(self, kernel: Kernel) -> None:
-        lanes = choose(kernel, self.layouts, Costs(self._hoist, self._path))
+        lanes = self._lanes[kernel]
         if lanes is None:
             raise self._impossible(kernel)
         if self._is_move(kernel):
@@ -108,29 +126,51 @@ class Restickifier:
 
     def _input(self, kernel: Kernel, operand: Operand, wanted: int, beside: Sequence[int]) -> Operand:
         """``operand`` with ``wanted`` in its lanes."""
-        buffer = operand.buffer
-        if buffer.role in ("constant", "parameter"):
+        if operand.buffer.role in ("constant", "parameter"):
             return self._variant(operand, wanted)
-        if lane_of(operand, self.layouts[buffer]) == wanted:
+        if not self._must_move(operand, wanted):
             return operand
-        depth = self._hoist.depth(operand, self._path)
-        scope = self._scopes[depth]
-        key = (
-            buffer,
-            operand.offset,
-            operand.advance,
-            tuple((digit.dim, digit.step, digit.extent) for digit in operand.digits),
-            [digit.axis for digit in operand.digits].index(wanted) if wanted != SPARSE else SPARSE,
-        )
-        shared = len(self._hoist.writers[buffer]) <= 1
-        if shared and key in scope.moved:
-            return _renamed(scope.moved[key], operand)
-        moved = self._fresh(kernel, operand, wanted, beside)
-        scope.items.append(_move(kernel, operand, moved))
-        self._hoist.writers[moved.buffer].append(self._path[:depth])
+        path, hoist = self._path, self._hoist
+        shared = len(hoist.writers[operand.buffer]) <= 1
+        for level in range(hoist.known(operand, path), hoist.depth(operand, path) + 1) if shared else ():
+            inside = tiles_inside(operand, path, level)
+            found = self._scopes[level].moved.get(_key(operand, wanted, inside))
+            if found is not None:
+                return _renamed(found, operand, inside)
+        level, inside = self._place(operand, wanted) if shared else hoist.place(operand, path)
+        moved = self._fresh(kernel, operand, wanted, beside, inside)
+        self._move_all(kernel, operand, moved, level, inside)
         if shared:
-            scope.moved[key] = moved
-        return moved
+            self._scopes[level].moved[_key(operand, wanted, inside)] = moved
+        return _through(moved, inside)
+
+    def _must_move(self, operand: Operand, wanted: int) -> bool:
+        buffer = operand.buffer
+        return buffer.role not in ("constant", "parameter") and lane_of(operand, self.layouts[buffer]) != wanted
+
+    def _place(self, operand: Operand, wanted: int) -> tuple[int, tuple[Loop, ...]]:
+        """As ``Hoist.place``, but further out if other loops go through the same tiles: remainders do."""
+        path = self._path
+        level, inside = self._hoist.place(operand, path)
+        for further in range(self._hoist.known(operand, path), level):
+            tiles = tiles_inside(operand, path, further)
+            if len(self._users[path[:further], _key(operand, wanted, tiles)]) > 1:
+                return further, tiles
+        return level, inside
+
+    def _move_all(self, kernel: Kernel, operand: Operand, moved: Operand, level: int, inside: Sequence[Loop]) -> None:
+        """Move what ``operand`` holds in all trips of the loops ``inside``, in front of all that stands in ``level``
+        open loops from now on.
+        """
+        own = {loop: Loop(loop.count, f"{loop.label}.sticks") for loop in inside}
+        advance = tuple((own.get(loop, loop), steps) for loop, steps in operand.advance)
+        entries = tuple(replace(a, levels=frozenset(own.get(loop, loop) for loop in a.levels)) for a in kernel.axes)
+        target = _through(moved, tuple(own.values()))
+        item: Item = _move(replace(kernel, axes=entries), replace(operand, advance=advance), target)
+        for loop in reversed(own.values()):
+            item = KernelLoop(loop, [item])
+        self._scopes[level].items.append(item)
+        self._hoist.writers[moved.buffer].append((*self._path[:level], *own.values()))
 
     def _variant(self, operand: Operand, wanted: int) -> Operand:
         """A constant laid out as it is wanted here: the host writes one copy per layout."""
@@ -146,22 +186,30 @@ class Restickifier:
             self._variants[buffer, dim] = made
         return replace(operand, buffer=self._variants[buffer, dim])
 
-    def _fresh(self, kernel: Kernel, operand: Operand, wanted: int, beside: Sequence[int]) -> Operand:
-        """A buffer of its own for what ``operand`` holds, one dim per axis, with ``wanted`` in its lanes."""
+    def _fresh(
+        self, kernel: Kernel, operand: Operand, wanted: int, beside: Sequence[int], inside: Sequence[Loop] = ()
+    ) -> Operand:
+        """A buffer of its own for what ``operand`` holds, one dim per axis, with ``wanted`` in its lanes, and in front
+        of them one dim for each of the loops ``inside``, of which it holds all trips.
+        """
         axes = sorted(operand.axes)
+        outer, rank = len(inside), len(inside) + len(axes)
         made = Buffer(
             self.builder.unique(operand.buffer.name),
-            tuple(kernel.axes[axis].extent for axis in axes),
+            (*(loop.count for loop in inside), *(kernel.axes[axis].extent for axis in axes)),
             operand.buffer.dtype,
             "internal",
-            tuple((dim,) for dim in range(len(axes))),
-            tuple(kernel.axes[axis].levels for axis in axes),
+            tuple((dim,) for dim in range(rank)),
+            (*(frozenset((loop,)) for loop in inside), *(kernel.axes[axis].levels for axis in axes)),
         )
         stick = SPARSE if wanted == SPARSE else axes.index(wanted)
         adjacent = [axes.index(axis) for axis in beside if axis in axes]
-        self.layouts[made] = layout_for(made, stick, adjacent if len(adjacent) > 1 else ())
-        digits = tuple(Digit(axis, dim, 1, made.shape[dim]) for dim, axis in enumerate(axes))
-        return Operand(made, (0,) * len(axes), digits)
+        tile = replace(made, shape=made.shape[outer:], groups=made.groups[: len(axes)])
+        found = layout_for(tile, stick, adjacent if len(adjacent) > 1 else ())
+        slots = (*range(outer), *(dim + outer if dim >= 0 else dim for dim in found.slots))
+        self.layouts[made] = layout_of_slots(made.shape, found.data_format, slots)
+        digits = tuple(Digit(axis, dim, 1, made.shape[dim]) for dim, axis in enumerate(axes, outer))
+        return Operand(made, (0,) * rank, digits)
 
     def _impossible(self, kernel: Kernel) -> Exception:
         """Name the tensor that no stick fits."""
@@ -202,11 +250,30 @@ def _move(kernel: Kernel, source: Operand, target: Operand) -> Kernel:
     return Kernel(RESTICKIFY, OpKind.POINTWISE, entries, (over(source),), over(target), {}, kernel.origin)
 
 
-def _renamed(moved: Operand, operand: Operand) -> Operand:
-    """A move made for another op, indexed by the axes of this one."""
+def _key(operand: Operand, wanted: int, inside: Sequence[Loop]) -> Any:
+    """What two ops must share to read one move of all trips of the loops ``inside``: another loop may have the same."""
+    trips = tuple((loop.count, dict(operand.advance)[loop]) for loop in inside)
+    around = tuple((loop, steps) for loop, steps in operand.advance if loop not in inside)
+    digits = tuple((digit.dim, digit.step, digit.extent) for digit in operand.digits)
+    lane = SPARSE if wanted == SPARSE else [digit.axis for digit in operand.digits].index(wanted)
+    return operand.buffer, operand.offset, around, trips, digits, lane
+
+
+def _through(moved: Operand, loops: Sequence[Loop]) -> Operand:
+    """``moved``, a tile of a buffer with a dim in front for each of some loops, in their trips."""
+    rank = len(moved.offset)
+    return replace(moved, advance=tuple((loop, _unit(rank, dim)) for dim, loop in enumerate(loops)))
+
+
+def _unit(rank: int, dim: int) -> tuple[int, ...]:
+    return tuple(int(other == dim) for other in range(rank))
+
+
+def _renamed(moved: Operand, operand: Operand, inside: Sequence[Loop]) -> Operand:
+    """A move made for another op, indexed by the axes of this one and by the loops ``inside``."""
     in_order = sorted(operand.digits, key=lambda digit: digit.axis)
-    digits = tuple(replace(digit, dim=dim, step=1) for dim, digit in enumerate(in_order))
-    return replace(moved, digits=digits)
+    digits = tuple(replace(digit, dim=dim, step=1) for dim, digit in enumerate(in_order, len(inside)))
+    return _through(replace(moved, digits=digits), inside)
 
 
 def _transposed(kernel: Kernel, lanes: Lanes) -> Kernel:

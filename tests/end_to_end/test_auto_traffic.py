@@ -120,6 +120,25 @@ def test_online_attention_is_chosen_where_its_row_values_fit_in_sticks(length: i
     assert bundle.counters.hbm_bytes < {512: 1.1, 1024: 9}[length] * MIB
 
 
+@pytest.mark.parametrize("queries", [256, 320, 192], ids=["even", "remainder", "one trip each"])
+def test_keys_are_moved_to_other_sticks_once_for_all_tiles_of_queries(queries: int) -> None:
+    """Before the loop over queries, although one inside goes from tile to tile of the keys."""
+    case, target = Case(attention, ((2, queries, 64), (2, 1024, 64), (2, 1024, 64)), 224), scratchpad(224)
+    gm, args = case.graph(), case.args()
+    names = [node.name for node in gm.graph.nodes if node.op == "call_function"]
+    tiles = -(-queries // 128)
+    keys = spyre_fx.LoopGroup(16, {"bmm": 2}, names)
+    rows = spyre_fx.LoopGroup(tiles, {"bmm": 1}, [keys], multiple_of=128)
+    tiled = spyre_fx.tile(gm, [spyre_fx.LoopGroup(2, {"bmm": 0}, [rows])])
+    assert max(working_sets(tiled, target).values()) <= target.capacity_bytes
+    bundle = spyre_fx.lower(tiled, target)
+    torch.testing.assert_close(bundle.run(*args), attention(*args), rtol=1e-2, atol=1e-2)
+    assert bundle.counters is not None
+    whole, numbers = 2 * 1024 * 64 * 2, 128 * 2 * tiles * (3 + 16 * 4)
+    assert bundle.counters.hbm_bytes == traffic(tiled, target).total
+    assert bundle.counters.hbm_bytes == 2 * 2 * queries * 64 * 2 + 2 * whole + tiles * 2 * whole + numbers
+
+
 @dataclass(frozen=True)
 class Spread:
     """A case on several cores, each with so many KiB of its own."""

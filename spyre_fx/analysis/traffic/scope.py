@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from spyre_fx.analysis.traffic.ops import is_look_up, op_reads, product_rereads
 from spyre_fx.analysis.traffic.passing import passed
 from spyre_fx.analysis.traffic.readers import is_read_once, is_whole_inside, only_loops_read, readers_through_views
 from spyre_fx.analysis.traffic.staying import Staying, staying
-from spyre_fx.analysis.traffic.turning import turned
+from spyre_fx.analysis.traffic.turning import turned, turned_outside
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,14 @@ class Scope:
         held = {
             i for i, arg in enumerate(node.args) if isinstance(arg, fx.Node) and not outside._is_streamed(arg, buffers)
         }
-        return [Trip(loop.body(phase), phase.trips, loop, held, self.storage) for phase in loop.phases]
+        outer = self._turned_outside(node)
+        return [Trip(loop.body(phase), phase.trips, loop, held, self.storage, outer) for phase in loop.phases]
+
+    def _turned_outside(self, node: fx.Node) -> set[int]:
+        """The arguments of a loop that are moved to other sticks outside of this graph, if they must be."""
+        here = self.turning
+        arguments = enumerate(node.args) if here is not None else ()
+        return {i for i, arg in arguments if isinstance(arg, fx.Node) and turned_outside(arg, here or ())}
 
     def _fits(self, trips: list[Trip]) -> bool:
         return all(trip.core <= self._room(trips) for trip in trips)
@@ -155,7 +162,15 @@ class Scope:
 class Trip:
     """One phase of a loop: a body that runs ``count`` times."""
 
-    def __init__(self, body: fx.GraphModule, count: int, loop: Any, held: set[int], storage: Storage) -> None:
+    def __init__(
+        self,
+        body: fx.GraphModule,
+        count: int,
+        loop: Any,
+        held: set[int],
+        storage: Storage,
+        turned_outside: Collection[int] = (),
+    ) -> None:
         self.body, self.count, self.loop, self.storage = body, count, loop, storage
         self.inputs = body.graph.find_nodes(op="placeholder")
         carried = set(carried_arguments(loop).values())
@@ -163,7 +178,7 @@ class Trip:
         self.held = held
         self.carried = [i for i in tensor if i in carried]
         sliced = [i for i in tensor if loop.arguments[i] is not None]
-        self.turning = frozenset(self.inputs[i] for i in sliced)
+        self.turning = frozenset(self.inputs[i] for i in sliced if i not in turned_outside)
         self.passed_on = [i for i in sliced if i not in held and only_loops_read(body, self.inputs[i])]
         """Slices that no op of the trip itself reads."""
         self.sliced = [i for i in sliced if i not in self.passed_on]
@@ -323,7 +338,7 @@ class _Kept(Scope):
 
     def _loop(self, node: fx.Node, loop: Any, buffers: Buffers) -> Moved:
         free = self.free - self.live_at.get(node, 0)
-        inner = Scope(self.gm, free, self.held, self.keeps, self.storage, in_loop=True)
+        inner = Scope(self.gm, free, self.held, self.keeps, self.storage, turning=self.turning, in_loop=True)
         return inner._loop(node, loop, buffers)
 
 

@@ -1,14 +1,15 @@
 """Factors of products that lie in the wrong sticks.
 
 A product ``C[M, N] = A[M, K] B[K, N]`` of a device wants K in the sticks of A and N in those of B. Another stick means
-one more pass over the factor, which is read and written anew before the outermost loop in which it stays the same::
+one more pass over the factor, which is read and written anew before the outermost loop in which it stays the same, all
+tiles of it together if there are loops from tile to tile inside::
 
     scores = q @ k.transpose(0, 1)        ->        k' = k in sticks of rows; scores = q @ k'
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -21,14 +22,15 @@ from spyre_fx.analysis.loops import carried_arguments, loop_of
 
 
 def turned(gm: fx.GraphModule) -> Mapping[fx.Node, tuple[fx.Node, ...]]:
-    """For each product, and each loop, the inputs of ``gm`` that it wants in other sticks than theirs.
+    """For each product, and each loop, the inputs of ``gm`` that are wanted in other sticks than theirs; of those of a
+    loop only such as all trips need whole.
 
     What is made in ``gm`` is made in the sticks that are wanted, and parameters are laid out beforehand.
     """
     found: dict[fx.Node, tuple[fx.Node, ...]] = {}
     for node in gm.graph.nodes:
         loop = loop_of(gm, node)
-        roots = turned_inputs(node) if loop is None else _inputs(_of_loop(node, loop))
+        roots = turned_inputs(node) if loop is None else _inputs(_of_loop(node, loop, tiles=False))
         if roots:
             found[node] = roots
     return found
@@ -72,21 +74,37 @@ def _of_product(node: fx.Node) -> Iterator[fx.Node]:
     yield from (tensors[i] for i in turned_operands(node) if i < len(tensors))
 
 
-def _of_loop(node: fx.Node, loop: Any) -> Iterator[fx.Node]:
-    """Arguments that all trips need whole, where a trip wants them in other sticks."""
+def _of_loop(node: fx.Node, loop: Any, tiles: bool) -> Iterator[fx.Node]:
+    """Arguments of a loop that something in it wants in other sticks: those that all trips need whole, or ``tiles`` of
+    others too.
+    """
     carried = set(carried_arguments(loop).values())
     for phase in loop.phases:
         body = loop.body(phase)
-        inputs = body.graph.find_nodes(op="placeholder")
-        wanted = {root for roots in turned(body).values() for root in roots}
-        for i, argument in enumerate(node.args):
-            whole = loop.arguments[i] is None and i not in carried
-            if whole and isinstance(argument, fx.Node) and inputs[i] in wanted:
+        wanted = set(_wanted_in(body))
+        for i, (argument, inside) in enumerate(zip(node.args, body.graph.find_nodes(op="placeholder"), strict=True)):
+            seen = i not in carried and (tiles or loop.arguments[i] is None)
+            if seen and isinstance(argument, fx.Node) and inside in wanted:
                 yield argument
+
+
+def _wanted_in(gm: fx.GraphModule) -> Iterator[fx.Node]:
+    """The inputs of ``gm`` that some product wants in other sticks, in whichever loop it is."""
+    for node in gm.graph.nodes:
+        loop = loop_of(gm, node)
+        yield from turned_inputs(node) if loop is None else _inputs(_of_loop(node, loop, tiles=True))
 
 
 def _inputs(wanted: Iterable[fx.Node]) -> tuple[fx.Node, ...]:
     return tuple(root for root in dict.fromkeys(map(_root, wanted)) if root.op == "placeholder")
+
+
+def turned_outside(value: fx.Node, here: Collection[fx.Node]) -> bool:
+    """Whether an input of a graph, or a view of one, is not among those ``here`` that are moved to other sticks in it,
+    but outside of a loop further out of which each trip needs it whole.
+    """
+    root = _root(value)
+    return root.op == "placeholder" and root not in here
 
 
 def _root(node: fx.Node) -> fx.Node:

@@ -100,16 +100,10 @@ class Trips:
         counts = self.counts(tiles)
         return sum(size * math.prod(counts[loop] for loop in path) for path, size in self.number_bytes.items())
 
-    def turned(self, tiles: Sequence[int]) -> int:
-        """Bytes moved to bring inputs into the sticks that products want: in each loop that cuts them, and around."""
-        counts, moved = self.counts(tiles), 0
-        for piece in self.inputs:
-            if piece.is_turned:
-                cuts = [place for place, loop in enumerate(piece.home) if loop in piece.cut_by]
-                around = piece.home[: cuts[-1] + 1] if cuts else ()
-                again = math.prod(counts[loop] for loop in around if loop not in piece.cut_by)
-                moved += 2 * piece.byte_size * again
-        return moved
+    @cached_property
+    def turned(self) -> int:
+        """Bytes moved to bring inputs into the sticks that products want: once, tile by tile where loops cut them."""
+        return sum(2 * piece.byte_size for piece in self.inputs if piece.is_turned)
 
     def working_set(self, tiles: Sequence[int]) -> int:
         """The most bytes that one trip holds at once; values that it reads whole are not among them."""

@@ -1,0 +1,77 @@
+"""Where moves to other sticks stand: outside of all loops that would repeat them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from spyre_fx import Target
+from spyre_fx.codegen.restickify import RESTICKIFY
+from spyre_fx.codegen.specs import LoopSpec
+from spyre_fx.codegen.unroll import check_unrolled
+from tests.codegen.device_runs import close, device_ops, half
+
+ONE_CORE = Target(cores=1)
+
+
+def product(a, b):
+    return torch.relu(a @ b.transpose(-1, -2))
+
+
+def moved_bytes(bundle):
+    sites = [site for site in bundle.counters.sites if site.op == RESTICKIFY]
+    return bundle.counters.select(sites).hbm_bytes
+
+
+def checked(function, *args, **options):
+    """``close``, and the addresses of the loops are those of the ops one by one."""
+    torch.manual_seed(0)
+    bundle = close(function, *args, **options)
+    (program,), (step,) = bundle.programs, bundle.lowered.steps
+    check_unrolled(program, step.specs, bundle.lowered.target)
+    return bundle, step.specs
+
+
+@pytest.mark.parametrize("depth", [64, 80])
+@pytest.mark.parametrize("target", [ONE_CORE, Target()], ids=["one", "spyre"])
+def test_tiles_that_an_outer_loop_goes_through_again_are_moved_before_it(depth, target):
+    levels = [(4, {"a_1": 0}), (8, {"b_1": 0})]
+    bundle, specs = checked(product, half(256, depth), half(512, depth), levels=levels, target=target)
+    moves, loop = specs
+    assert isinstance(moves, LoopSpec) and (moves.count, moves.name) == (8, "loop_0.loop_0.sticks")
+    assert [spec.op for spec in moves.body] == [RESTICKIFY]
+    assert isinstance(loop, LoopSpec) and loop.count == 4
+    assert device_ops(bundle).count(RESTICKIFY) == 1
+    padded = 64 if depth == 64 else 128
+    assert moved_bytes(bundle) == 2 * 2 * 512 * padded
+
+
+@pytest.mark.parametrize(("rows", "phases"), [(320, 3), (200, 2)], ids=["trips", "one trip each"])
+def test_a_remainder_reads_what_was_moved_for_the_other_trips(rows, phases):
+    levels = [(phases, {"a_1": 0}), (4, {"b_1": 0})]
+    bundle, specs = checked(product, half(rows, 64), half(512, 64), levels=levels, multiple_of=64, target=ONE_CORE)
+    assert sum(isinstance(spec, LoopSpec) for spec in specs) == 3
+    assert device_ops(bundle).count(RESTICKIFY) == 1 and device_ops(bundle).count("batchmatmul") == 2
+    assert moved_bytes(bundle) == 2 * 2 * 512 * 64
+
+
+def test_a_remainder_of_tiles_has_a_move_of_its_own():
+    levels = [(2, {"a_1": 0}), (4, {"b_1": 0})]
+    bundle, _ = checked(product, half(256, 64), half(448, 64), levels=levels, multiple_of=128, target=ONE_CORE)
+    assert device_ops(bundle).count(RESTICKIFY) == 2
+    assert moved_bytes(bundle) == 2 * 2 * 448 * 64
+
+
+def test_tiles_that_are_used_once_are_moved_in_their_loop():
+    bundle, (held, loop) = checked(product, half(256, 64), half(512, 64), levels=[(4, {"b_1": 0})], target=ONE_CORE)
+    assert held.op == "identity" and isinstance(loop, LoopSpec)
+    assert [spec.op for spec in loop.body] == [RESTICKIFY, "batchmatmul", "relufwd"]
+    assert moved_bytes(bundle) == 2 * 2 * 512 * 64
+
+
+def test_tiles_of_a_head_are_moved_in_the_loop_over_heads():
+    levels = [(2, {"a_1": 0}), (2, {"a_1": 1}), (4, {"b_1": 1})]
+    bundle, (heads,) = checked(product, half(2, 128, 64), half(2, 256, 64), levels=levels, target=ONE_CORE)
+    moves, rows = heads.body
+    assert isinstance(moves, LoopSpec) and (moves.count, rows.count) == (4, 2)
+    assert moved_bytes(bundle) == 2 * 2 * 2 * 256 * 64
