@@ -48,6 +48,7 @@ class Walker:
         Nothing falls back inside a loop: a loop is never split.
         """
         values = iter(inputs)
+        needed = _needed(gm.graph)
         for node in gm.graph.nodes:
             match node.op:
                 case "placeholder":
@@ -56,7 +57,7 @@ class Walker:
                     self.values[node] = self.attribute(gm, node)
                 case "output":
                     return self.argument(node.args[0])
-                case _ if node.users or mutates(node):
+                case _ if node in needed:
                     found = self._value(gm, node)
                     if found is None and self.fallback is not None and not in_loop:
                         found = self.fallback(self, gm, node)
@@ -129,6 +130,15 @@ class Walker:
                 raise SYMBOLIC_SIZE(size=symbolic[0], node=node)
             if value.numel() == 0:
                 raise EMPTY_TENSOR(shape=list(value.shape), node=node)
+
+
+def _needed(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that what the graph gives, or what it writes, depends on."""
+    found: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or mutates(node) or not found.isdisjoint(node.users):
+            found.add(node)
+    return found
 
 
 def _read_of(node: fx.Node) -> Any:

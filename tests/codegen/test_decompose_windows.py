@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import spyre_fx
 from spyre_fx.codegen.decompose.windows import Windows
@@ -103,6 +104,22 @@ def test_the_largest_of_each_window(name, dtype, levels):
     x.view(-1)[::7] = -torch.inf
     x.view(-1)[5] = torch.nan
     assert not host_ops(same(lambda x: function(x), x, levels=levels))
+
+
+def test_positions_that_only_a_dead_view_reads():
+    """In one dim the op stands between views of both results, and the loop gives the first."""
+    torch.manual_seed(3)
+    x = half(4, 64, 9)
+    gm = make_fx(lambda x: F.max_pool1d_with_indices(x, 3, 2)[0])(x)
+    tiled = spyre_fx.tile(gm, [([node.name for node in gm.graph.nodes if node.op == "call_function"], 2)])
+    bundle = spyre_fx.lower(tiled)
+    assert "scf.for" in bundle.mlir() and not host_ops(bundle)
+    assert torch.equal(bundle.run(x), F.max_pool1d(x, 3, 2))
+
+
+def test_positions_that_are_read_are_left_to_the_host():
+    bundle = lowered(lambda x: F.max_pool2d_with_indices(x, 2), half(2, 64, 8, 8))
+    assert host_ops(bundle) == ["aten.max_pool2d_with_indices.default"]
 
 
 MEANS = {

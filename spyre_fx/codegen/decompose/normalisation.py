@@ -13,6 +13,7 @@ from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast
 from spyre_fx.codegen.decompose.matmul import product
 from spyre_fx.codegen.decompose.reductions import fp32, moments, reduce, scaling
+from spyre_fx.codegen.decompose.results import only_first_is_read
 from spyre_fx.codegen.decompose.table import lowers
 from spyre_fx.codegen.known import Known
 
@@ -167,9 +168,8 @@ def batch_norm(
     eps: float,
 ) -> Any:
     """With the moments of the training; only where nobody reads those of this batch, which are empty tensors."""
-    assert b.node is not None
     wide = _wide(b, x, weight, bias, mean, variance)
-    if wide is None or any(user.args[1] != 0 and user.users for user in b.node.users):
+    if wide is None or not only_first_is_read(b.node):
         return None
     channels = (x.shape[1], *(1 for _ in x.shape[2:]))
     image, factor, shift, centre, spread = (
@@ -210,9 +210,9 @@ def flash_attention(
     scale: float | None = None,
 ) -> Any:
     """Only where nobody reads the second result, the logarithms of the sums."""
-    assert b.node is not None
-    others = [user for user in b.node.users if user.args[1] != 0 and user.users]
-    found = None if dropout or others else attend(b, q, k, v, attn_mask, causal, scale)
+    if dropout or not only_first_is_read(b.node):
+        return None
+    found = attend(b, q, k, v, attn_mask, causal, scale)
     return None if found is None else (found, None)
 
 

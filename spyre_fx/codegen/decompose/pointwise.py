@@ -15,6 +15,7 @@ import torch
 from spyre_fx.codegen.access import Access
 from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast, in_fp32
+from spyre_fx.codegen.decompose.results import only_first_is_read
 from spyre_fx.codegen.decompose.table import Rule, lowers
 from spyre_fx.codegen.known import Known
 
@@ -127,8 +128,7 @@ def log_sigmoid(b: Builder, x: Tensor) -> Any:
         curve = b.pointwise("softplus", [distance], torch.float32, constants=constants)
         return b.pointwise("sub", [b.pointwise("minimum", [x, 0.0], torch.float32), curve], torch.float32)
 
-    assert b.node is not None
-    if x.dtype not in FLOATS or any(user.args[1] != 0 and user.users for user in b.node.users):
+    if x.dtype not in FLOATS or not only_first_is_read(b.node):
         return None
     return in_fp32(b, [x], x.dtype, compute), None
 

@@ -12,6 +12,7 @@ from spyre_fx.codegen.access import Access
 from spyre_fx.codegen.builder import FLOATS, Builder, Tensor
 from spyre_fx.codegen.decompose.casts import cast, in_fp32
 from spyre_fx.codegen.decompose.reductions import fp32, reduce
+from spyre_fx.codegen.decompose.results import only_first_is_read
 from spyre_fx.codegen.decompose.table import lowers
 from spyre_fx.codegen.decompose.windows import (
     MOST_PLACES,
@@ -37,8 +38,7 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> Any:
     """Only where nobody reads the second result, the positions."""
-    assert b.node is not None
-    if x.dtype not in FLOATS or any(user.args[1] != 0 and user.users for user in b.node.users):
+    if x.dtype not in FLOATS or not only_first_is_read(b.node):
         return None
     image, windows = _windows(b, x, b.out[0], kernel, stride, padding, dilation)
     found = _over_windows(b, image, windows, ("max", "maximum"), -math.inf)
