@@ -60,3 +60,19 @@ def test_what_overflows_or_is_no_number(name, dtype):
 def test_the_operands_are_broadcast():
     x, y = pairs(torch.float16)
     same(lambda x, y: torch.ops.aten.mse_loss(x, y, 0), x, y[:1])
+
+
+@pytest.mark.parametrize("levels", [None, [(3, [0])]], ids=["whole", "tiled"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("weights", [(), ("weight",), ("weight", "pos_weight")])
+def test_cross_entropy_of_two_classes(weights, dtype, levels):
+    x, y = pairs(dtype)
+    factors = dict(zip(weights, pairs(dtype), strict=False))
+
+    def function(x, y, *factors):
+        options = dict(zip(weights, factors, strict=True))
+        return F.binary_cross_entropy_with_logits(x, y, reduction="none", **options)
+
+    assert not host_ops(same(function, x, (y > 0).to(dtype), *factors.values(), levels=levels))
+    mean = close(lambda x, y: F.binary_cross_entropy_with_logits(x, y), x, (y > 0).to(dtype), levels=levels)
+    assert not host_ops(mean)

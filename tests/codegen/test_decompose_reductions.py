@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from spyre_fx.codegen.decompose import device_rule, lowered_ops
 from spyre_fx.codegen.decompose.table import lowers
-from tests.codegen.device_runs import close, device_ops, half, host_ops, same, specs_of
+from tests.codegen.device_runs import close, device_ops, half, host_ops, lowered, same, specs_of
 
 REDUCTIONS = {
     "sum of rows": lambda x: x.sum(0),
@@ -22,6 +22,13 @@ REDUCTIONS = {
     "variance and mean": lambda x: torch.var_mean(x, 1, correction=0),
     "log sum exp": lambda x: x.logsumexp(1),
     "norm": lambda x: torch.linalg.vector_norm(x, dim=1),
+    "norm of order 0": lambda x: torch.linalg.vector_norm(x.relu(), 0, dim=0),
+    "norm of order 1": lambda x: torch.linalg.vector_norm(x, 1, dim=1),
+    "infinite norm": lambda x: torch.linalg.vector_norm(x, torch.inf, dim=0),
+    "smallest magnitude": lambda x: torch.linalg.vector_norm(x, -torch.inf, dim=1),
+    "distance of pairs": lambda x: F.pairwise_distance(x, x.relu()),
+    "distance": lambda x: torch.dist(x, x.relu()),
+    "sum of numbers": lambda x: x.masked_fill(x > 1, torch.nan).nansum(1),
     "softmax": lambda x: F.softmax(x, 1),
     "softmax of rows": lambda x: F.softmax(x, 0),
     "safe softmax": lambda x: torch.ops.aten._safe_softmax(x.masked_fill(x > -1, -torch.inf), 1),
@@ -43,6 +50,61 @@ def test_reductions(name):
 def test_extremes_are_exact(name, dims):
     torch.manual_seed(1)
     same(lambda x: getattr(x, name)(dims), half(40, 130))
+
+
+@pytest.mark.parametrize("levels", [None, [(2, [0])]], ids=["whole", "tiled"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("dim", [1, 2])
+def test_values_without_positions(dim, dtype, levels):
+    torch.manual_seed(1)
+    x = torch.randn(8, 10, 130).to(dtype)
+    x[2, 3, 4] = torch.nan
+
+    def function(x):
+        low, high = torch.aminmax(x, dim=dim)
+        return x.max(dim)[0], x.min(dim, keepdim=True)[0], low, high, *torch.aminmax(x[1])
+
+    assert not host_ops(same(function, x))
+    assert not host_ops(same(lambda x: x.max(dim)[0], x, levels=levels))
+
+
+@pytest.mark.parametrize("levels", [None, [(2, {"x_1": 0})]], ids=["whole", "tiled"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_the_largest_few(k, dim, dtype, levels):
+    """With ties, infinities and what is no number, which is the largest."""
+    torch.manual_seed(1)
+    x = (torch.randn(4, 10, 70) * 4).round().to(dtype) / 2
+    x[2, 3, 4:9] = torch.nan
+    x[1] = -torch.inf
+    assert not host_ops(same(lambda x: torch.topk(x, k, dim)[0], x, levels=levels))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.topk(x, 2)[1].half(),
+        lambda x: torch.topk(x, 2, largest=False)[0],
+        lambda x: torch.topk(x, 9)[0],
+        lambda x: x.max(1)[1].half(),
+    ],
+)
+def test_positions_and_the_smallest_are_left_to_the_host(function):
+    assert host_ops(lowered(function, half(4, 70)))
+
+
+@pytest.mark.parametrize("levels", [None, [(2, [0])]], ids=["whole", "tiled"])
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_products_of_elements(dim, levels):
+    torch.manual_seed(1)
+    x = (torch.rand(6, 7, 70) + 0.5).half()
+    assert not host_ops(close(lambda x: x.prod(dim), x, levels=levels))
+    assert not host_ops(close(lambda x: x[0, :, :3].prod(), x))
+
+
+def test_products_of_float32_are_left_to_the_host():
+    assert host_ops(lowered(lambda x: x.prod(1), torch.randn(4, 70))) == ["aten.prod.dim_int"]
 
 
 def test_any_and_all():

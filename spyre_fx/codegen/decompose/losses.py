@@ -10,7 +10,7 @@ import torch
 
 from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast, in_fp32
-from spyre_fx.codegen.decompose.pointwise import arithmetic
+from spyre_fx.codegen.decompose.pointwise import arithmetic, log_sigmoid_of
 from spyre_fx.codegen.decompose.reductions import fp32, mean_all, sum_all
 from spyre_fx.codegen.decompose.table import lowers
 
@@ -95,3 +95,29 @@ def soft_margin_loss(b: Builder, x: Tensor, y: Tensor, reduction: int = Reductio
     finite = b.pointwise("lesserthan", [wide, math.inf], torch.bool)
     loss = b.pointwise("where3", [finite, curve, wide], fp32)
     return _reduced(b, cast(b, loss, b.out.dtype), reduction)
+
+
+@lowers(aten.binary_cross_entropy_with_logits.default)
+def binary_cross_entropy_with_logits(
+    b: Builder,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor | None = None,
+    positive: Tensor | None = None,
+    reduction: int = Reduction.MEAN,
+) -> Any:
+    """``(1 - y) * x - log_sigmoid(x)``, each step rounded, the logarithm times ``1 + (positive - 1) * y``."""
+    dtype = b.out.dtype
+    given = [tensor for tensor in (x, y, weight, positive) if tensor is not None]
+    if dtype not in FLOATS or any(tensor.dtype != dtype for tensor in given):
+        return None
+
+    def op(name: str, left: Tensor | Number, right: Tensor | Number) -> Any:
+        return arithmetic(b, name, [left, right])
+
+    logarithm = log_sigmoid_of(b, x)
+    assert logarithm is not None, "a float has a cast to float32"
+    if positive is not None:
+        logarithm = op("mul", op("add", op("mul", op("sub", positive, 1.0), y), 1.0), logarithm)
+    found = op("sub", op("mul", op("sub", 1.0, y), x), logarithm)
+    return _reduced(b, found if weight is None else op("mul", found, weight), reduction)

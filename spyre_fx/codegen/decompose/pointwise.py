@@ -119,7 +119,12 @@ def softplus(b: Builder, x: Tensor, beta: float = 1, threshold: float = 20) -> A
 
 @lowers(aten.log_sigmoid_forward.default)
 def log_sigmoid(b: Builder, x: Tensor) -> Any:
-    """``min(x, 0) - log1p(exp(-|x|))``, the logarithm by ``softplus``; only where nobody reads the second result."""
+    """Only where nobody reads the second result."""
+    return (log_sigmoid_of(b, x), None) if x.dtype in FLOATS and only_first_is_read(b.node) else None
+
+
+def log_sigmoid_of(b: Builder, x: Tensor) -> Tensor | None:
+    """``min(x, 0) - log1p(exp(-|x|))``, the logarithm by ``softplus``."""
 
     def compute(x: Tensor) -> Tensor:
         distance = b.pointwise("neg", [b.pointwise("abs", [x], torch.float32)], torch.float32)
@@ -128,9 +133,7 @@ def log_sigmoid(b: Builder, x: Tensor) -> Any:
         curve = b.pointwise("softplus", [distance], torch.float32, constants=constants)
         return b.pointwise("sub", [b.pointwise("minimum", [x, 0.0], torch.float32), curve], torch.float32)
 
-    if x.dtype not in FLOATS or not only_first_is_read(b.node):
-        return None
-    return in_fp32(b, [x], x.dtype, compute), None
+    return in_fp32(b, [x], x.dtype, compute)
 
 
 @lowers(aten.add.Tensor, aten.add.Scalar)

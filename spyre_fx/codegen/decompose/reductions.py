@@ -11,6 +11,7 @@ import torch
 from spyre_fx.codegen.access import Access
 from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast, in_fp32
+from spyre_fx.codegen.decompose.pointwise import arithmetic
 from spyre_fx.codegen.decompose.table import lowers
 
 aten = torch.ops.aten
@@ -126,11 +127,87 @@ def logsumexp(b: Builder, x: Tensor, dims: Any, keepdim: bool = False) -> Any:
 def vector_norm(
     b: Builder, x: Tensor, order: Number = 2, dims: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
+    """Of order 0, 1, 2 and of both infinite ones."""
     axes = dims_of(x, dims)
 
-    def compute(x: Tensor) -> Tensor:
-        squares = b.pointwise("mul", [x, x], fp32)
-        found = b.pointwise("sqrt", [reduce(b, "sum", squares, axes, True)], fp32)
-        return found if keepdim else found.squeeze(axes)
+    def compute(x: Tensor) -> Tensor | None:
+        match order:
+            case 0:
+                nonzero = cast(b, b.pointwise("notequal", [x, 0.0], torch.bool), fp32)
+                found = None if nonzero is None else reduce(b, "sum", nonzero, axes, True)
+            case 1:
+                found = reduce(b, "sum", b.pointwise("abs", [x], fp32), axes, True)
+            case 2:
+                squares = b.pointwise("mul", [x, x], fp32)
+                found = b.pointwise("sqrt", [reduce(b, "sum", squares, axes, True)], fp32)
+            case _ if math.isinf(order):
+                op = "max" if order > 0 else "min"
+                found = reduce(b, op, b.pointwise("abs", [x], fp32), axes, True)
+            case _:
+                return None
+        return found if keepdim or found is None else found.squeeze(axes)
 
-    return in_fp32(b, [x], b.out.dtype, compute) if order == 2 and x.dtype in FLOATS else None
+    return in_fp32(b, [x], b.out.dtype, compute) if x.dtype in FLOATS else None
+
+
+@lowers(aten.norm.ScalarOpt_dim)
+def norm_dims(b: Builder, x: Tensor, order: Number | None, dims: Any, keepdim: bool = False) -> Any:
+    return vector_norm(b, x, 2 if order is None else order, dims, keepdim)
+
+
+@lowers(aten.dist.default)
+def dist(b: Builder, x: Tensor, y: Tensor, order: Number = 2) -> Any:
+    distance = arithmetic(b, "sub", [x, y])
+    return None if distance is None else vector_norm(b, distance, order)
+
+
+@lowers(aten.nansum.default)
+def nansum(b: Builder, x: Tensor, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    if x.dtype not in FLOATS:
+        return None
+    missing = b.pointwise("notequal", [x, x], torch.bool)
+    return _reduced(b, "sum", b.pointwise("where3", [missing, b.scalar(0.0, x.dtype), x], x.dtype), dims, keepdim)
+
+
+@lowers(aten.prod.dim_int)
+def prod_dim(b: Builder, x: Tensor, dim: int, keepdim: bool = False, dtype: Any = None) -> Any:
+    return _product(b, x, dims_of(x, dim), keepdim)
+
+
+@lowers(aten.prod.default)
+def prod_all(b: Builder, x: Tensor, dtype: Any = None) -> Any:
+    return _product(b, x, dims_of(x, None), False)
+
+
+def _product(b: Builder, x: Tensor, dims: Sequence[int], keepdim: bool) -> Any:
+    """The product of halves, pair by pair in float32: the device has no op for it.
+
+    In float32 it would be off by other last bits than eager's.
+    """
+    if x.dtype != torch.float16 or b.out.dtype != torch.float16:
+        return None
+
+    def compute(x: Tensor) -> Tensor:
+        rest = b.reshape(b.flat_copy(x, [x.shape]), x.shape)
+        for dim in dims:
+            rest = _pairwise(b, rest, dim)
+        return rest if keepdim else rest.squeeze(dims)
+
+    return in_fp32(b, [x], torch.float16, compute)
+
+
+def _pairwise(b: Builder, x: Access, dim: int) -> Access:
+    """The product of float32 along ``dim``, which is kept."""
+
+    def part(start: int, length: int) -> Access:
+        found = x.narrow(dim, start, length)
+        assert found is not None, "a dim in one piece can be cut anywhere"
+        return found
+
+    left = []
+    while (size := x.shape[dim]) > 1:
+        left += [part(size - 1, 1)] if size % 2 else []
+        x = b.pointwise("mul", [part(0, size // 2), part(size // 2, size // 2)], fp32)
+    for last in left:
+        x = b.pointwise("mul", [x, last], fp32)
+    return x

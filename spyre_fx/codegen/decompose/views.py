@@ -1,4 +1,4 @@
-"""Views as accesses, and the ops that join or pad tensors as copies into windows.
+"""Views as accesses.
 
 A clone is the value itself, and the copy of a view is the view: nothing here writes into a value.
 """
@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 from spyre_fx.codegen.access import Access
-from spyre_fx.codegen.builder import Builder, Number, Tensor
+from spyre_fx.codegen.builder import Builder, Tensor
 from spyre_fx.codegen.decompose.table import lowers
 from spyre_fx.codegen.known import Known
 
 aten = torch.ops.aten
 
 
-def _wrap(dim: int, rank: int) -> int:
+def wrap(dim: int, rank: int) -> int:
     return dim % rank if rank else 0
 
 
@@ -48,7 +48,7 @@ def reshape(b: Builder, x: Tensor, shape: Sequence[int]) -> Tensor:
 
 @lowers(aten.unflatten.int)
 def unflatten(b: Builder, x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    at = _wrap(dim, len(x.shape))
+    at = wrap(dim, len(x.shape))
     known = math.prod(size for size in sizes if size != -1)
     whole = [x.shape[at] // known if size == -1 else size for size in sizes]
     return b.reshape(x, (*x.shape[:at], *whole, *x.shape[at + 1 :]))
@@ -57,7 +57,7 @@ def unflatten(b: Builder, x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 @lowers(aten.permute.default, aten.permute_copy.default)
 def permute(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
     access = b.access(x)
-    return access.permute([_wrap(dim, len(access.dims)) for dim in dims])
+    return access.permute([wrap(dim, len(access.dims)) for dim in dims])
 
 
 @lowers(aten.transpose.int, aten.transpose_copy.int)
@@ -65,7 +65,7 @@ def transpose(b: Builder, x: Tensor, first: int, second: int) -> Tensor:
     access = b.access(x)
     order = list(range(len(access.dims)))
     if order:
-        first, second = _wrap(first, len(order)), _wrap(second, len(order))
+        first, second = wrap(first, len(order)), wrap(second, len(order))
         order[first], order[second] = order[second], order[first]
     return access.permute(order)
 
@@ -84,7 +84,7 @@ def expand(b: Builder, x: Tensor, shape: Sequence[int], implicit: bool = False) 
 
 @lowers(aten.unsqueeze.default, aten.unsqueeze_copy.default)
 def unsqueeze(b: Builder, x: Tensor, dim: int) -> Tensor:
-    return b.access(x).unsqueeze(_wrap(dim, len(x.shape) + 1))
+    return b.access(x).unsqueeze(wrap(dim, len(x.shape) + 1))
 
 
 @lowers(aten.squeeze.default, aten.squeeze_copy.default)
@@ -94,30 +94,30 @@ def squeeze(b: Builder, x: Tensor) -> Tensor:
 
 @lowers(aten.squeeze.dim, aten.squeeze_copy.dim)
 def squeeze_dim(b: Builder, x: Tensor, dim: int) -> Tensor:
-    return b.access(x).squeeze([_wrap(dim, len(x.shape))] if x.shape else [])
+    return b.access(x).squeeze([wrap(dim, len(x.shape))] if x.shape else [])
 
 
 @lowers(aten.squeeze.dims, aten.squeeze_copy.dims)
 def squeeze_dims(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
-    return b.access(x).squeeze([_wrap(dim, len(x.shape)) for dim in dims] if x.shape else [])
+    return b.access(x).squeeze([wrap(dim, len(x.shape)) for dim in dims] if x.shape else [])
 
 
 @lowers(aten.select.int, aten.select_copy.int)
 def select(b: Builder, x: Tensor, dim: int, index: int) -> Tensor:
-    at = _wrap(dim, len(x.shape))
+    at = wrap(dim, len(x.shape))
     return b.access(x).select(at, index % x.shape[at])
 
 
 @lowers(aten.slice.Tensor, aten.slice_copy.Tensor)
 def slice_(b: Builder, x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-    at = _wrap(dim, len(x.shape))
+    at = wrap(dim, len(x.shape))
     first, last, step = slice(start, end, step).indices(x.shape[at])
     return _narrow(b, x, at, first, len(range(first, last, step)), step)
 
 
 @lowers(aten.narrow.default, aten.narrow_copy.default)
 def narrow(b: Builder, x: Tensor, dim: int, start: int, length: int) -> Any:
-    at = _wrap(dim, len(x.shape))
+    at = wrap(dim, len(x.shape))
     return _narrow(b, x, at, start % max(1, x.shape[at]), length)
 
 
@@ -133,14 +133,14 @@ def _narrow(b: Builder, x: Tensor, dim: int, start: int, length: int, step: int 
 
 @lowers(aten.split.Tensor, aten.unsafe_split.Tensor, aten.split_copy.Tensor)
 def split(b: Builder, x: Tensor, size: int, dim: int = 0) -> Any:
-    at = _wrap(dim, len(x.shape))
+    at = wrap(dim, len(x.shape))
     extent = x.shape[at]
     return tuple(_narrow(b, x, at, start, min(size, extent - start)) for start in range(0, extent, size))
 
 
 @lowers(aten.split_with_sizes.default, aten.split_with_sizes_copy.default)
 def split_with_sizes(b: Builder, x: Tensor, sizes: Sequence[int], dim: int = 0) -> Any:
-    at = _wrap(dim, len(x.shape))
+    at = wrap(dim, len(x.shape))
     starts = [sum(sizes[:position]) for position in range(len(sizes))]
     parts = tuple(_narrow(b, x, at, start, size) for start, size in zip(starts, sizes, strict=True))
     return None if any(part is None for part in parts) else parts
@@ -148,29 +148,8 @@ def split_with_sizes(b: Builder, x: Tensor, sizes: Sequence[int], dim: int = 0) 
 
 @lowers(aten.unbind.int, aten.unbind_copy.int)
 def unbind(b: Builder, x: Tensor, dim: int = 0) -> Any:
-    at = _wrap(dim, len(x.shape))
+    at = wrap(dim, len(x.shape))
     return tuple(b.access(x).select(at, index) for index in range(x.shape[at]))
-
-
-@lowers(aten.cat.default)
-def cat(b: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    if any(tensor.dtype != b.out.dtype for tensor in tensors):
-        return None
-    at = _wrap(dim, len(b.out.shape))
-    whole = b.buffer(b.node.name if b.node else "cat", b.out.shape, b.out.dtype).whole()
-    start = 0
-    for tensor in tensors:
-        window = whole.narrow(at, start, tensor.shape[at])
-        assert window is not None, "a whole dim can be cut anywhere"
-        b.copy_into(tensor, window)
-        start += tensor.shape[at]
-    return whole
-
-
-@lowers(aten.stack.default)
-def stack(b: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    at = _wrap(dim, len(b.out.shape))
-    return cat(b, [b.access(tensor).unsqueeze(at) for tensor in tensors], at)
 
 
 @lowers(aten.repeat.default)
@@ -183,6 +162,14 @@ def repeat(b: Builder, x: Tensor, repeats: Sequence[int]) -> Any:
         access = access.unsqueeze(dim)
     pairs = [size for times, extent in zip(repeats, sizes, strict=True) for size in (times, extent)]
     return b.reshape(access.expand(pairs), [times * extent for times, extent in zip(repeats, sizes, strict=True)])
+
+
+@lowers(aten.channel_shuffle.default, aten.native_channel_shuffle.default)
+def channel_shuffle(b: Builder, x: Tensor, groups: int) -> Tensor:
+    """``[N, G * C, ...] -> [N, G, C, ...] -> [N, C, G, ...] -> [N, C * G, ...]``."""
+    batch, channels, *space = x.shape
+    digits = b.access(b.reshape(x, (batch, groups, channels // groups, *space)))
+    return b.reshape(digits.permute((0, 2, 1, *range(3, len(space) + 3))), x.shape)
 
 
 @lowers(aten.pixel_shuffle.default)
@@ -203,19 +190,3 @@ def pixel_unshuffle(b: Builder, x: Tensor, factor: int) -> Tensor:
     digits = b.access(b.reshape(x, (*batch, channels, rows, factor, columns, factor)))
     drawn = digits.permute((*range(n + 1), n + 2, n + 4, n + 1, n + 3))
     return b.reshape(drawn, (*batch, channels * factor**2, rows, columns))
-
-
-@lowers(aten.constant_pad_nd.default)
-def constant_pad_nd(b: Builder, x: Tensor, pad: Sequence[int], value: Number = 0) -> Any:
-    if any(amount < 0 for amount in pad):
-        return None
-    rank = len(x.shape)
-    whole = b.buffer(b.node.name if b.node else "pad", b.out.shape, b.out.dtype).whole()
-    b.copy_into(b.scalar(value, x.dtype).expand(b.out.shape), whole)
-    window: Access | None = whole
-    for position in range(len(pad) // 2):
-        dim = rank - 1 - position
-        window = None if window is None else window.narrow(dim, pad[2 * position], x.shape[dim])
-    assert window is not None, "a whole dim can be cut anywhere"
-    b.copy_into(x, window)
-    return whole

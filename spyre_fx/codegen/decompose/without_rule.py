@@ -37,7 +37,7 @@ _REASONS: dict[str, tuple[Any, ...]] = {
         aten.scatter_reduce,
         aten.take,
     ),
-    _COUNTED: (aten.argmax, aten.argmin, aten.argsort, aten.sort, aten.topk),
+    _COUNTED: (aten.argmax, aten.argmin, aten.argsort, aten.sort),
 }
 
 
