@@ -41,7 +41,7 @@ WARM = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 ALLOCATORS = {"default": {}, "warm": WARM}
 MIB = 1 << 20
 SHARES = (0.5, 0.2, 0.1)
-"""Budgets as shares of the untiled peak."""
+"""Budgets as shares of eager's peak."""
 
 Row = dict[str, Any]
 
@@ -140,13 +140,13 @@ def measure(options: argparse.Namespace) -> Row:
     torch.manual_seed(0)
     name, wanted = options.measure
     workload = (BUDGETS if options.budget else WORKLOADS)[name]
-    share = float(wanted.split()[1]) if options.budget else None
-    method = spyre_fx(memory_budget=share) if options.budget else METHODS[wanted]
     case = workload.make(getattr(torch, options.dtypes), 4 if options.quick else 1)
-    if not method.fits(case, workload):
-        return {}
     learned = leaves(case.learned) if workload.training else []
     eager = partial(_step, case.function, case.args, learned)
+    budget = int(float(wanted.split()[1]) * allocator_peak(eager)) if options.budget else None
+    method = METHODS[wanted] if budget is None else spyre_fx(memory_budget=budget)
+    if not method.fits(case, workload):
+        return {}
     other = partial(_step, method.make(case), case.args, learned)
 
     expected = eager()
@@ -172,7 +172,7 @@ def measure(options: argparse.Namespace) -> Row:
         "error": error,
         "busy": _busy(before, _ticks()),
     }
-    return {**row, "budget": share * eager_live / MIB} if share is not None else row
+    return row if budget is None else {**row, "budget": budget / MIB}
 
 
 def _step(function: Callable[..., Any], args: Sequence[Any], learned: Sequence[Any]) -> list[Any]:

@@ -9,7 +9,6 @@ from typing import Any
 from torch import fx
 
 from spyre_fx.backend.in_place import in_place
-from spyre_fx.backend.starts import thin_starts
 from spyre_fx.errors.location import source_line
 from spyre_fx.torch_compat import BoxedCodeGen, generated_line
 
@@ -22,7 +21,7 @@ def boxed_graph(gm: fx.GraphModule) -> Boxed:
 
     An exception from an op gets a note with the user's line that the op comes from.
     """
-    runnable = thin_starts(in_place(gm))
+    runnable = in_place(gm)
     runnable.graph.set_codegen(BoxedCodeGen())
     runnable.recompile()
     code = runnable.forward

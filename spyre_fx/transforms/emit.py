@@ -89,8 +89,15 @@ def emit_identity(op: fx.Node, group: Resolved, loops: Sequence[Loop], home: Seq
         dtype = accumulator_dtype(op, combine, group.level.accumulate)
         identity = PRIMITIVES[combine].identity(dtype)
     kwargs = {"dtype": dtype, "device": tensors(op.meta["val"])[0].device}
-    node = _run(named, group, scope, aten.full.default, (list(shape), identity), kwargs, [shape], "_start")
-    stamp(node, op, loops, group.refined.results[op][0])
+    index_map = group.refined.results[op][0]
+    if loops or not shape:
+        node = _run(named, group, scope, aten.full.default, (list(shape), identity), kwargs, [shape], "_start")
+        stamp(node, op, loops, index_map)
+        return node
+    number = _run(named, group, scope, aten.full.default, ([], identity), kwargs, [()], "_identity")
+    stamp(number, op, loops)
+    node = _run(named, group, scope, aten.expand.default, (number, list(shape)), {}, [shape], "_start")
+    stamp(node, op, loops, index_map)
     return node
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx
 
 import spyre_fx
+from spyre_fx.analysis.budget import timeline
 from spyre_fx.transforms.accumulate import add_in_place
 from spyre_fx.transforms.auto.check import peak_bytes
 from spyre_fx.transforms.counted_loop import CountedLoop
@@ -131,3 +132,18 @@ def test_gradients_of_sums_over_k(dtype: torch.dtype) -> None:
     found = torch.autograd.grad((gm(a, b) * weight).sum(), (a, b))
     wanted = torch.autograd.grad(((a @ b) * weight).sum(), (a, b))
     torch.testing.assert_close(found, wanted)
+
+
+def test_a_running_value_starts_as_one_number_without_memory_of_its_own():
+    """``full([8, 16], 0)`` before the loop -> ``expand(full([], 0), [8, 16])``; one number needs no expand."""
+    gm = tiled(lambda x, y: (x.t() @ y, x.sum()), (torch.randn(64, 8), torch.randn(64, 16)), [(4, {"x": 0, "y": 0})])
+    fills = gm.graph.find_nodes(op="call_function", target=aten.full.default)
+    starts = gm.graph.find_nodes(op="call_function", target=aten.expand.default)
+    assert [node.args[0] for node in fills] == [[], []]
+    assert [(node.args[0], list(node.meta["val"].shape)) for node in starts] == [(fills[0], [8, 16])]
+    (moment,) = (one for one in timeline(gm) if one.node.op == "call_module")
+    assert moment.live_bytes == 8 * 16 * 4 + 4 + 2 * 4  # the results, and the numbers that they start as
+    x, y = torch.randn(64, 8), torch.randn(64, 16)
+    product, total = gm(x, y)
+    torch.testing.assert_close(product, x.t() @ y)
+    torch.testing.assert_close(total, x.sum())

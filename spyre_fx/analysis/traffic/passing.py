@@ -10,12 +10,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterator, Mapping
 
+import torch
 from torch import fx
 
 from spyre_fx.analysis.buffers import Buffer, Buffers
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.rules.pointwise import pointwise
 from spyre_fx.analysis.rules.table import rule_for
+
+aten = torch.ops.aten
 
 
 def passed(loop: fx.Node, carried: Mapping[int, int], buffers: Buffers) -> Iterator[Buffer]:
@@ -43,7 +46,9 @@ def passed(loop: fx.Node, carried: Mapping[int, int], buffers: Buffers) -> Itera
 
 
 def _is_fill(node: fx.Node) -> bool:
-    return node.op == "call_function" and not node.all_input_nodes
+    """Whether a node is made of no tensor, or is one number in many places."""
+    source = node.all_input_nodes[0] if node.target is aten.expand.default else node
+    return source.op == "call_function" and not source.all_input_nodes
 
 
 def _moves_nothing(node: fx.Node) -> bool:
