@@ -23,6 +23,8 @@ PATIENCE = 3
 """After how many of these without a lower peak it is given up."""
 NEAR = (16, 8, 4, 2)
 """Parts of the untiled peak that trips may then take, to see how near to the budget any tiling comes."""
+LOWER = (0.7, 0.5, 0.35, 0.25, 0.18, 0.12)
+"""Budgets that are tried for the same reason, as shares of the untiled peak, with trips of a quarter."""
 
 
 def choose(facts: Facts, gm: fx.GraphModule, model: CostModel) -> Tried:
@@ -87,6 +89,8 @@ def _models(target: Target, limit: int, untiled: int) -> Iterator[Iterator[CostM
     yield (CostModel(target, thrift) for thrift in thrifts)
     shares = dict.fromkeys(max(limit, untiled // part) for part in NEAR)
     yield (CostModel(target, Thrift(untiled, share, weight * 1.5**STEPS)) for share in shares)
+    budgets = (int(share * untiled) for share in LOWER if share * untiled > limit)
+    yield (CostModel(target, Thrift(budget, budget // 4, weight * 1.5**4)) for budget in budgets)
 
 
 def _out_of_reach(limit: int, untiled: int, nearest: int, groups: AutoGroups) -> SpyreFxError:
