@@ -95,8 +95,11 @@ def test_a_loop_adds_its_results_and_one_trip():
 def test_what_a_loop_carries_stands_where_it_started():
     gm = traced(lambda a, b: a @ b, (64, 64), (64, 64))
     tiled = tile(gm, [(["mm"], 4, {"b_1": 0})])
-    assert [n.op for n in tiled.graph.nodes if n.op.startswith("call")] == ["call_function", "call_module"]
-    assert peak_bytes(tiled, in_place=True) < peak_bytes(tiled)
+    assert [n.name for n in tiled.graph.nodes if n.op.startswith("call")] == ["mm_identity", "mm_start", "loop_0"]
+    at_loop = [moment.live_bytes for moment in timeline(tiled) if moment.node.name == "loop_0"]
+    assert at_loop == [4 + 64 * 64 * 4]  # the start is one number
+    nested = tile(gm, [(["mm"], [(2, {"a_1": 0}), (4, {"b_1": 0})])])  # the rows of a trip start in the body
+    assert peak_bytes(nested, in_place=True) < peak_bytes(nested)
 
 
 def test_views_take_no_memory_and_keep_their_base():

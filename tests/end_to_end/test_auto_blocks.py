@@ -14,7 +14,9 @@ from tests.end_to_end.blocks import loops
 
 TARGETS = {
     "spyre": dataclasses.replace(Target.spyre(), cores=1, lx_bytes=160 * KIB),
-    "cpu": dataclasses.replace(Target.cpu(), cores=1, lx_bytes=32 * KIB, outer_cache_bytes=0),
+    "cpu": dataclasses.replace(
+        Target.cpu(), cores=1, lx_bytes=32 * KIB, outer_cache_bytes=0, call_bytes=KIB, packed_byte_cost=0.25
+    ),
 }
 """The machines of the presets, as small as the blocks are."""
 

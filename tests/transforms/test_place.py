@@ -72,7 +72,7 @@ def test_a_reduction_outside_of_the_group_between_two_stages() -> None:
     """The value that leaves is finished, so the road back is no cycle."""
     gm = traced(lambda x: x * x.sum(0).flip(0), X)
     tiled = check_tiled(gm, [(["sum_1", "mul"], 3, {"x_1": 0})], X)
-    assert order_of(tiled) == ["sum_1_start", "loop_0", "flip", "loop_1"]
+    assert order_of(tiled) == ["sum_1_identity", "sum_1_start", "loop_0", "flip", "loop_1"]
 
 
 def test_an_op_without_an_axis_between_two_ops_of_the_loop() -> None:
