@@ -26,11 +26,13 @@ the warm one (MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1) keeps them.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -89,13 +91,12 @@ def sweep(options: argparse.Namespace) -> Iterable[Row]:
     workloads = _chosen(options.only, BUDGETS if options.budget else WORKLOADS)
     methods = [f"budget {share}" for share in SHARES] if options.budget else _chosen(options.methods, METHODS)
     for allocator in options.allocators.split(","):
-        for dtype in options.dtypes.split(","):
-            for workload in workloads:
-                for method in methods:
-                    row = _in_process(options, allocator, dtype, workload, method)
-                    if row is not None:
-                        print(json.dumps(row), file=sys.stderr, flush=True)
-                        yield row
+        with tempfile.TemporaryDirectory() as compiled:
+            for dtype, workload, method in itertools.product(options.dtypes.split(","), workloads, methods):
+                row = _in_process(options, allocator, dtype, workload, method, compiled)
+                if row is not None:
+                    print(json.dumps(row), file=sys.stderr, flush=True)
+                    yield row
 
 
 def _chosen(asked: str, known: Iterable[str]) -> list[str]:
@@ -106,11 +107,19 @@ def _chosen(asked: str, known: Iterable[str]) -> list[str]:
     return names
 
 
-def _in_process(options: argparse.Namespace, allocator: str, dtype: str, workload: str, method: str) -> Row | None:
+def _in_process(
+    options: argparse.Namespace, allocator: str, dtype: str, workload: str, method: str, compiled: str
+) -> Row | None:
+    """The row of one process.
+
+    Args:
+        compiled: folder for what Inductor compiles, so that nothing is there from an earlier run.
+    """
     command = [sys.executable, str(Path(__file__)), "--measure", workload, method, "--dtypes", dtype]
     command += ["--threads", str(options.threads), "--repeats", str(options.repeats)]
     command += ["--quick"] * options.quick + ["--budget"] * options.budget
     env = {**os.environ, **ALLOCATORS[allocator], "OMP_NUM_THREADS": str(options.threads)}
+    env["TORCHINDUCTOR_CACHE_DIR"] = compiled
     if options.passive:
         env["OMP_WAIT_POLICY"] = "passive"
     row = {"allocator": allocator, "dtype": dtype, "workload": workload, "method": method}
