@@ -4,8 +4,9 @@ Costs are in bytes of main-memory traffic, so that they add up:
 
 - *moved*: bytes read and written. A scratchpad keeps what one trip makes, if it fits; a cache also keeps, from op to
   op, values of which two fit, and the cache behind it has the next larger ones at a lower price.
-- *packed*: bytes that products bring into an order of their own once more, because a loop calls them again.
-- *fresh*: bytes of new memory that ops ask for. The system hands it out page by page, at a price per byte.
+- *packed*: bytes that products bring into an order of their own once more, each because a loop calls it again.
+- *fresh*: bytes of new memory that ops ask for. The system hands it out page by page, at a price per byte; blocks that
+  an allocator keeps have most of their pages already.
 - *calls*: ops started, each at the price of some bytes.
 """
 
