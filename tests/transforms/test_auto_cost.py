@@ -100,6 +100,8 @@ def test_loops_may_take_little_longer_where_memory_is_for_nothing():
     worse = replace(after, warm=106.0)
     assert model.harms((), before, worse)
     assert not model.harms(products.ops, before, worse)  # they compute for much longer than that
+    assert model.harms(products.ops, before, replace(worse, total=700.0))  # too little is gained for it
+    assert not model.harms(products.ops, before, Cost(0, 0, 0, 700.0, 100.0))
     assert not CostModel(scratchpad(8)).harms((), before, worse)
     assert not CostModel(cache(8), Thrift(1, 1, 1.0)).harms((), before, worse)
 

@@ -40,9 +40,13 @@ KEPT_BLOCK, KEPT_PRICE = 32 << 20, 0.25
 are there when the next one asks: what is left of the price of new memory.
 """
 FLOPS_PER_BYTE = 20
-"""What the processors of a machine compute in products in the time that main memory moves a byte."""
+"""What the processors of a machine compute in products of float32 in the time that main memory moves a byte. Those of
+half precision are taken for much faster ones.
+"""
 MOST_HARM = 0.05
 """The part of their time that ops may lose to loops, if memory is for nothing, for what these gain if it is not."""
+LEAST_GAIN = 1 / 3
+"""The part of the cost without loops that these must then save: the price of a page is a rough one."""
 CALL_IN_LANE = 0.25
 """What starting an op costs where each thread has a tile of its own: none waits for another."""
 
@@ -130,8 +134,11 @@ class CostModel:
         """Whether loops take notably longer than none where new memory is for nothing, the time of products counted."""
         if not self.target.is_cache or self.thrift is not None:
             return False
+        lost = after.warm - before.warm
+        if lost > 0 and after.total > (1 - LEAST_GAIN) * before.total:
+            return True
         computing = sum(map(flops, ops)) / FLOPS_PER_BYTE
-        return after.warm - before.warm > MOST_HARM * (before.warm + computing)
+        return lost > MOST_HARM * (before.warm + computing)
 
     def untiled_traffic(self, facts: Facts) -> Traffic:
         """What the ops of a graph move without loops."""
@@ -167,6 +174,7 @@ class CostModel:
             moved += sum(byte_size for byte_size, _ in spilled)
             priced += sum(byte_size * price for byte_size, price in spilled)
             priced += sum(ONLINE_PRICE * piece.byte_size for piece in trips.pieces if piece.is_online)
+            priced += sum(piece.wide_flops for piece in trips.pieces) / FLOPS_PER_BYTE
         calls = trips.calls(tiles) * (CALL_IN_LANE if lanes > 1 else 1.0)
         fresh = sum(self._fresh(piece.left_bytes) for piece in trips.pieces) + self._fresh(working_set)
         return self._cost(moved, priced, fresh + written - trips.written, calls, working_set, trips.taken)

@@ -17,6 +17,7 @@ from spyre_fx.analysis.rules.table import rule_for
 from spyre_fx.analysis.traffic.turning import turned_operands
 from spyre_fx.transforms.accumulate import goes_into_sum
 from spyre_fx.transforms.atoms import AtomMap
+from spyre_fx.transforms.auto.facts import flops
 from spyre_fx.transforms.auto.sizes import Sizes
 from spyre_fx.transforms.auto.spread import Division, Spread, spreads_of
 from spyre_fx.transforms.auto.tree import LoopTree
@@ -51,6 +52,8 @@ class Piece:
     is_wide: bool = False
     """Whether it is kept in float32 although its value is in half precision."""
 
+    wide_flops: int = 0
+    """What a product of operands in half precision computes in float32, since it is summed up in that."""
     is_online: bool = False
     """Whether it is what an online softmax makes of the scores of a tile."""
     online_from: int | None = None
@@ -77,7 +80,7 @@ class Piece:
     @property
     def shape(self) -> Hashable:
         """Everything but which value it is."""
-        flags = self.is_input, self.left_bytes, self.packed_by, self.is_online, self.is_turned
+        flags = self.is_input, self.left_bytes, self.packed_by, self.wide_flops, self.is_online, self.is_turned
         spread = self.readers, self.maker, self.step_bytes
         return self.byte_size, self.cut_by, self.first, self.last, self.home, self.summed_by, flags, spread
 
@@ -200,6 +203,7 @@ class _Collector:
         piece = Piece(value, size, cut_by, first, here, home, summed_by=tuple(reduced))
         piece.maker, piece.step_bytes = self._division, sum(self.sizes.storage.step_bytes(op))
         piece.is_wide = size > self.sizes.of(value)
+        piece.wide_flops = flops(op) if reduced and piece.is_wide else 0
         piece.is_online = self._is_online(op)
         piece.online_from = self._first_reducing(op) if piece.is_online else None
         self.pieces.append(piece)

@@ -13,6 +13,9 @@ MOST_TRIPS = 1024
 """Trips of one loop."""
 
 
+LEAST_RUN = 128
+"""Bytes that a tile must have side by side where it cuts rows, in a machine with caches: two lines."""
+
 FEW = 4
 """Tiles of an inner loop that are tried for each of the outer one."""
 
@@ -83,7 +86,8 @@ class Sizer:
     def _sizes(self, trips: Trips, number: int) -> tuple[int, ...]:
         extent, step = trips.tree.loops[number].extent, trips.finest[number]
         if self.model.target.is_cache:
-            return tile_sizes(extent)
+            sizes = tile_sizes(extent)
+            return tuple(size for size in sizes if not step or size * step >= LEAST_RUN) or sizes[:1]
         return whole_stick_sizes(extent, -(-self.model.target.stick_bytes // step) if step else 1)
 
     def _with_best_pair(self, found: Sized, outer: int, inner: int) -> Sized:
