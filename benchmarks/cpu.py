@@ -158,6 +158,7 @@ def measure(options: argparse.Namespace) -> Row:
         return {}
     other = partial(_step, method.make(case), case.args, learned)
 
+    eager()
     expected = eager()
     start = time.perf_counter()
     found = other()

@@ -23,6 +23,7 @@ from spyre_fx.backend.options import Options
 from spyre_fx.backend.progress import progress
 from spyre_fx.backend.records import GraphRecord
 from spyre_fx.backend.sizes import by_sizes
+from spyre_fx.backend.whole import stack_parts
 from spyre_fx.capture.name_marks import take_marks
 from spyre_fx.codegen.bundle import Bundle
 from spyre_fx.codegen.lower import lower
@@ -59,6 +60,7 @@ class GraphCompiler:
             followed; ``OptionError`` for a dump folder that cannot be written.
         """
         take_marks(gm)
+        stack_parts(gm)
         if is_symbolic(gm):
             return by_sizes(gm, lambda sized: self._compile(sized, stage), lambda: self._untiled(gm, stage))
         return self._compile(gm, stage)
