@@ -13,6 +13,7 @@ from torch import fx
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from spyre_fx.analysis.effects import is_random
 from spyre_fx.codegen.access import Access, Buffer
 from spyre_fx.codegen.builder import Builder, HostOnly
 from spyre_fx.codegen.host_reasons import Reasons, host_reasons
@@ -114,7 +115,7 @@ class Top:
 
     def _fallback(self, walker: Walker, gm: GraphModule, node: fx.Node) -> Any:
         """Let the host run ``node``."""
-        if isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags:
+        if is_random(node):
             raise RANDOM(op=node.target, node=node)
         if mutates(node) and not self._lasts(node):
             return HostOnly((), torch.int64)

@@ -1,11 +1,13 @@
 """ATen ops as device ops: one rule per op, a file per op family. An op without a rule is run by the host."""
 
 from spyre_fx.codegen.decompose import (
+    attention,
     composed,
     convolution,
     creation,
     extremes,
     functions,
+    gradients,
     joins,
     losses,
     matmul,
@@ -19,12 +21,14 @@ from spyre_fx.codegen.decompose import (
 from spyre_fx.codegen.decompose.table import device_rule, lowered_ops
 
 __all__ = [
+    "attention",
     "composed",
     "convolution",
     "creation",
     "device_rule",
     "extremes",
     "functions",
+    "gradients",
     "joins",
     "losses",
     "lowered_ops",

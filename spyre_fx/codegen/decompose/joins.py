@@ -65,16 +65,16 @@ def slice_scatter(
 ) -> Any:
     at = wrap(dim, len(x.shape))
     first, last, step = slice(start, end, step).indices(x.shape[at])
-    return _put_in(b, x, source, at, first, len(range(first, last, step)), step)
+    return put_in(b, x, source, at, first, len(range(first, last, step)), step)
 
 
 @lowers(aten.select_scatter.default)
 def select_scatter(b: Builder, x: Tensor, source: Tensor, dim: int, index: int) -> Any:
     at = wrap(dim, len(x.shape))
-    return _put_in(b, x, b.access(source).unsqueeze(at), at, index % x.shape[at], 1)
+    return put_in(b, x, b.access(source).unsqueeze(at), at, index % x.shape[at], 1)
 
 
-def _put_in(b: Builder, x: Tensor, source: Tensor, dim: int, start: int, length: int, step: int = 1) -> Any:
+def put_in(b: Builder, x: Tensor, source: Tensor, dim: int, start: int, length: int, step: int = 1) -> Any:
     """A copy of x with ``source`` in a window of it."""
     if source.dtype != x.dtype or length == 0:
         return None

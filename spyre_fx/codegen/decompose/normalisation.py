@@ -1,4 +1,4 @@
-"""Softmax, the norms and attention, as the device ops that they are made of. Norms are computed in float32."""
+"""Softmax and the norms, as the device ops that they are made of. Norms are computed in float32."""
 
 from __future__ import annotations
 
@@ -9,22 +9,14 @@ from typing import Any
 import torch
 
 from spyre_fx.codegen.access import Access
-from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
+from spyre_fx.codegen.builder import FLOATS, Builder, Tensor
+from spyre_fx.codegen.decompose.attention import softmax_of
 from spyre_fx.codegen.decompose.casts import cast
-from spyre_fx.codegen.decompose.matmul import product
 from spyre_fx.codegen.decompose.reductions import fp32, moments, reduce, scaling
 from spyre_fx.codegen.decompose.results import only_first_is_read
 from spyre_fx.codegen.decompose.table import lowers
-from spyre_fx.codegen.known import Known
 
 aten = torch.ops.aten
-
-
-def softmax_of(b: Builder, x: Tensor, dim: int) -> Access:
-    """``exp(x - max) / sum(exp(x - max))`` in the dtype of x."""
-    top = reduce(b, "max", x, [dim], True)
-    powers = b.pointwise("exp", [b.pointwise("sub", [x, top], x.dtype)], x.dtype)
-    return b.pointwise("realdiv", [powers, reduce(b, "sum", powers, [dim], True)], x.dtype)
 
 
 @lowers(aten._softmax.default)
@@ -181,61 +173,3 @@ def batch_norm(
     scale = scale if factor is None else b.pointwise("mul", [scale, factor], fp32)
     distance = b.pointwise("sub", [image, centre], fp32)
     return cast(b, _affine(b, distance, scale, shift), b.out[0].dtype), None, None
-
-
-@lowers(aten.scaled_dot_product_attention.default)
-def attention(
-    b: Builder,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None = None,
-    dropout: float = 0.0,
-    causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    return None if dropout or enable_gqa else attend(b, q, k, v, mask, causal, scale)
-
-
-@lowers(aten._scaled_dot_product_flash_attention_for_cpu.default)
-def flash_attention(
-    b: Builder,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    dropout: float = 0.0,
-    causal: bool = False,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> Any:
-    """Only where nobody reads the second result, the logarithms of the sums."""
-    if dropout or not only_first_is_read(b.node):
-        return None
-    found = attend(b, q, k, v, attn_mask, causal, scale)
-    return None if found is None else (found, None)
-
-
-def attend(
-    b: Builder, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: Number | None
-) -> Access | None:
-    """``softmax(q @ k.T * scale + mask) @ v``, or None for dtypes that the device lacks."""
-    if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in FLOATS:
-        return None
-    rank = len(q.shape)
-    flipped = b.access(k).permute((*range(rank - 2), rank - 1, rank - 2))
-    # Scores stay in float32, as in the fused kernel: the exponent of a rounded score would be off by its rounding.
-    scores = b.matmul(q, flipped, fp32)
-    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = b.pointwise("mul", [scores, float(factor)], fp32)
-    if causal:
-        mask = Known(torch.ones(scores.shape[-2:], dtype=torch.bool).tril())
-    if mask is not None and mask.dtype == torch.bool:
-        scores = b.pointwise("where3", [mask, scores, b.scalar(-math.inf, fp32)], fp32)
-    elif mask is not None:
-        wide = cast(b, mask, fp32)
-        if wide is None:
-            return None
-        scores = b.pointwise("add", [scores, wide], fp32)
-    weights = cast(b, softmax_of(b, scores, rank - 1), q.dtype)
-    return None if weights is None else product(b, weights, v)

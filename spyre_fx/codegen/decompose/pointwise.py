@@ -349,30 +349,3 @@ def to_copy(b: Builder, x: Tensor, **options: Any) -> Any:
 @lowers(torch.ops.prims.convert_element_type.default)
 def convert_element_type(b: Builder, x: Tensor, dtype: torch.dtype) -> Any:
     return cast(b, x, dtype)
-
-
-@lowers(aten.threshold_backward.default)
-def threshold_backward(b: Builder, grad: Tensor, x: Tensor, threshold: Number) -> Any:
-    if x.dtype not in FLOATS or grad.dtype != x.dtype:
-        return None
-    passes = b.pointwise("greaterthan", [x, float(threshold)], torch.bool)
-    return b.pointwise("where3", [passes, grad, b.scalar(0.0, x.dtype)], x.dtype)
-
-
-@lowers(aten.sigmoid_backward.default)
-def sigmoid_backward(b: Builder, grad: Tensor, y: Tensor) -> Any:
-    def compute(grad: Tensor, y: Tensor) -> Tensor:
-        rest = b.pointwise("sub", [b.scalar(1.0, torch.float32), y], torch.float32)
-        return b.pointwise("mul", [b.pointwise("mul", [grad, rest], torch.float32), y], torch.float32)
-
-    return in_fp32(b, [grad, y], b.out.dtype, compute) if b.out.dtype in FLOATS else None
-
-
-@lowers(aten.tanh_backward.default)
-def tanh_backward(b: Builder, grad: Tensor, y: Tensor) -> Any:
-    def compute(grad: Tensor, y: Tensor) -> Tensor:
-        squared = b.pointwise("mul", [y, y], torch.float32)
-        rest = b.pointwise("sub", [b.scalar(1.0, torch.float32), squared], torch.float32)
-        return b.pointwise("mul", [grad, rest], torch.float32)
-
-    return in_fp32(b, [grad, y], b.out.dtype, compute) if b.out.dtype in FLOATS else None
