@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from spyre_fx.backend import Backend
+from spyre_fx.target import Target
+from spyre_fx.transforms.auto.check import peak_bytes
 from tests.backend.helpers import assert_same, tiling
 from tests.backend.test_models import SMALL_CACHE
 
@@ -256,3 +259,27 @@ def test_training_under_autocast_with_norms_in_loops(name: str, recompute: bool)
     found = trained(torch.compile(model, backend=backend), model, x)
     assert sum(record.loops for record in backend.graphs) >= 1
     assert_same(found, trained(twin, twin, x), rtol=2e-2, atol=2e-3)
+
+
+def test_a_budget_counts_a_gradient_that_is_summed_up_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Linear and cross-entropy: the gradient of the weight is a sum over tiles of tokens and starts as one number."""
+    x, weight = torch.randn(512, 32), torch.randn(1000, 32)
+    target = torch.randint(0, 1000, (512,))
+    budget = 500 << 10
+    backend = Backend(recompute=True, memory_budget=budget, target=dataclasses.replace(Target.cpu(), cores=1))
+
+    def step(function: Callable[..., Tensor]) -> list[Tensor]:
+        leaves = [x.clone().requires_grad_(), weight.clone().requires_grad_()]
+        function(*leaves).backward()
+        return [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+    def loss(x: Tensor, weight: Tensor) -> Tensor:
+        return F.cross_entropy(x @ weight.t(), target)
+
+    for found, expected in zip(step(torch.compile(loss, backend=backend)), step(loss), strict=True):
+        torch.testing.assert_close(found, expected)
+    forward = next(record for record in backend.graphs if record.stage == "forward")
+    assert forward.loops == 1
+    assert not caplog.records
+    peak = peak_bytes(forward.tiled)
+    assert peak <= budget < peak + weight.numel() * 4
