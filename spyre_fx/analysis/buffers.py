@@ -112,5 +112,5 @@ def _shared(node: fx.Node, of: Mapping[fx.Node, tuple[Buffer, ...]]) -> tuple[Bu
 
 def _allocated(node: fx.Node, position: int, storage: Storage, sparse: bool) -> Iterator[Buffer]:
     for index, tensor in enumerate(tensors(node.meta.get("val"))):
-        size = storage.tensor_bytes(tensor, sparse)
+        size = storage.bytes_of(tuple(tensor.shape), tensor.dtype, sparse, storage.lanes.of(node, index))
         yield Buffer(node, index, size, position, position, tensor.itemsize)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
 
 from spyre_fx.analysis import rules as _all_rules  # noqa: F401  (fills the table)
 from spyre_fx.analysis.iteration import IterationSpace, OpCall, check_space
@@ -70,6 +71,12 @@ def call_of(node: fx.Node) -> OpCall:
     """The call that a node makes, with the ``meta["val"]`` of its operands in place of nodes."""
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda operand: operand.meta.get("val"))
     return OpCall(node.target, tuple(args), dict(kwargs), node.meta.get("val"))
+
+
+def operands_of(node: fx.Node) -> list[fx.Node]:
+    """The tensors that an op reads, one for each index map of its iteration space."""
+    leaves = pytree.tree_leaves((node.args, node.kwargs))
+    return [leaf for leaf in leaves if isinstance(leaf, fx.Node) and isinstance(leaf.meta.get("val"), torch.Tensor)]
 
 
 def body_call(call: OpCall, result_shapes: Sequence[Sequence[int]]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

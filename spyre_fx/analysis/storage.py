@@ -11,8 +11,9 @@ makes has one value to a stick, and so has all that is worked out from it elemen
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -42,6 +43,40 @@ _NUMBERS = ("Scalar", "Tensor", "float", "number")
 """Schema types of arguments that hold numbers which are worked with; sizes, dims and flags are of others."""
 
 
+SPARSE = -1
+"""In place of the dim that fills the sticks: one element to a stick."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """Values that do not have their last dim in their sticks, and why."""
+
+    products: frozenset[fx.Node] = frozenset()
+    """Those that have rows in their sticks."""
+    dims: Mapping[fx.Node, int] = field(default_factory=dict)
+    """The dim in the sticks of each value, or ``SPARSE``."""
+    copied: Mapping[fx.Node, Mapping[fx.Node, int]] = field(default_factory=dict)
+    """For ops the inputs of their graph that are moved to other sticks for them, with the dim in these."""
+
+    returned: frozenset[fx.Node] = frozenset()
+    """Those that are moved to sticks of their last dim at the end."""
+
+    def __or__(self, other: Lanes) -> Lanes:
+        dims, copied = {**self.dims, **other.dims}, {**self.copied, **other.copied}
+        return Lanes(self.products | other.products, dims, copied, self.returned | other.returned)
+
+    def of(self, node: fx.Node, index: int = 0) -> int | None:
+        """The dim in the sticks of a result of a node; None: its last one."""
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            return self.dims.get(node)
+        parts = (user for user in node.users if user.target is operator.getitem and user.args[1] == index)
+        return next((self.dims[part] for part in parts if part in self.dims), None)
+
+
+NO_LANES = Lanes()
+"""Every value has its last dim in its sticks."""
+
+
 @dataclass(frozen=True)
 class Storage:
     """How a target stores values.
@@ -49,28 +84,33 @@ class Storage:
     args:
         stick_bytes: what memory is moved in; 0 where each element takes its own bytes.
         cores: how many work on each value, each with a scratchpad of its own; counted only where there are sticks.
+        lanes: the values of one graph that have other sticks.
     """
 
     stick_bytes: int = 0
     cores: int = 1
+    lanes: Lanes = field(default=NO_LANES, repr=False)
 
     @classmethod
     def of(cls, target: Target) -> Storage:
         """Plain bytes for a cache and for an ideal scratchpad, else sticks."""
         return cls(target.stick_bytes, target.cores) if target.whole_sticks and not target.is_cache else PLAIN
 
-    def bytes_of(self, shape: Sequence[int], dtype: torch.dtype, sparse: bool = False) -> int:
+    def bytes_of(self, shape: Sequence[int], dtype: torch.dtype, sparse: bool = False, lane: int | None = None) -> int:
         """Bytes of a value; 0 where its sizes are only known at run time.
 
         args:
             sparse: whether it has one element to a stick, as what is left of rows has.
+            lane: the dim in its sticks, or ``SPARSE``; None: the last one.
         """
         if symbolic(*shape):
             return 0
         if not self.stick_bytes:
             return math.prod(shape) * dtype.itemsize
         item = self.item_bytes(dtype)
-        rows, last = (shape, 1) if sparse or not shape else (shape[:-1], shape[-1])
+        if lane is not None and lane != SPARSE:
+            shape = (*shape[:lane], *shape[lane + 1 :], shape[lane])
+        rows, last = (shape, 1) if sparse or lane == SPARSE or not shape else (shape[:-1], shape[-1])
         return math.prod(rows) * -(-last * item // self.stick_bytes) * self.stick_bytes
 
     def item_bytes(self, dtype: torch.dtype) -> int:
@@ -80,6 +120,11 @@ class Storage:
     def tensor_bytes(self, tensor: torch.Tensor, sparse: bool = False) -> int:
         """``bytes_of`` a tensor."""
         return self.bytes_of(tuple(tensor.shape), tensor.dtype, sparse)
+
+    def node_bytes(self, node: fx.Node) -> int:
+        """Bytes of all that a node makes, or is."""
+        found = enumerate(tensors(node.meta.get("val")))
+        return sum(self.bytes_of(tuple(t.shape), t.dtype, lane=self.lanes.of(node, i)) for i, t in found)
 
     def _space(self, node: fx.Node) -> IterationSpace | None:
         """The iteration space of an op that may run in several steps: it is neither elementwise nor a view."""
@@ -100,7 +145,8 @@ class Storage:
         reduced = [dim for dim, axes in enumerate(space.operands[0]) if _is_reduced(space, axes)]
         kept = [size for dim, size in enumerate(rows.shape) if dim not in reduced]
         statistics = max(_STATISTICS.get(axis.combine, 2) for axis in space.axes if axis.kind is Kind.REDUCTION)
-        found = statistics * self.bytes_of(kept, rows.dtype, sparse=rows.dim() - 1 in reduced)
+        sparse = rows.dim() - 1 in reduced and self.lanes.of(node) is None
+        found = statistics * self.bytes_of(kept, rows.dtype, sparse=sparse)
         if any(axis.combine.endswith("norm") for axis in space.axes) and rows.dtype in _HALF:
             wide = self.bytes_of(tuple(rows.shape), torch.float32)
             found += 2 * wide - self.tensor_bytes(rows)
@@ -145,7 +191,9 @@ class Storage:
         """
         found: dict[fx.Node, bool] = {}
         for node in nodes if self.stick_bytes else ():
-            found[node] = node.op == "call_function" and self._is_sparse(node, found)
+            lane = self.lanes.of(node)
+            is_known = lane is not None or node.op != "call_function"
+            found[node] = lane == SPARSE if is_known else self._is_sparse(node, found)
         return found
 
     def _is_sparse(self, node: fx.Node, known: Mapping[fx.Node, bool]) -> bool:

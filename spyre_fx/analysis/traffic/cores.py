@@ -17,18 +17,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.iteration import IndexMap, IterationSpace, Kind
-from spyre_fx.analysis.iteration_space import call_of, space_of
+from spyre_fx.analysis.iteration_space import call_of, operands_of, space_of
 from spyre_fx.analysis.rules.pointwise import pointwise
 from spyre_fx.analysis.rules.table import rule_for
 from spyre_fx.analysis.sizes import symbolic
-from spyre_fx.analysis.storage import returns_what_it_reduces
-from spyre_fx.analysis.traffic.turning import lane_axis
+from spyre_fx.analysis.storage import Storage, returns_what_it_reduces
+from spyre_fx.analysis.traffic.turning import lane_axes
 from spyre_fx.blocking import Product, best_reads
 
 Parts = tuple[int, ...]
@@ -68,15 +66,11 @@ class Axes:
         return _factorings(self.sizes, cores)
 
 
-def axes_of(node: fx.Node, space: IterationSpace, stick_bytes: int) -> Axes:
-    """The axes of an op as a device with sticks of some bytes divides them."""
-    call = call_of(node)
+def axes_of(node: fx.Node, space: IterationSpace, storage: Storage) -> Axes:
+    """The axes of an op as a device divides them."""
     lanes: dict[int, int] = defaultdict(lambda: 1)
-    maps = (*space.operands, *space.results)
-    for tensor, index_map in zip((*call.operands, *call.results), maps, strict=True):
-        lane = lane_axis(tensor, index_map)
-        if lane is not None:
-            lanes[lane] = max(lanes[lane], stick_bytes // tensor.itemsize)
+    for tensor, axis in lane_axes(node, (*space.operands, *space.results), storage.lanes):
+        lanes[axis] = max(lanes[axis], storage.stick_bytes // tensor.itemsize)
     sizes = tuple(max(1, -(-axis.extent // lanes[i])) for i, axis in enumerate(space.axes))
     free = tuple(i for i, axis in enumerate(space.axes) if axis.kind is Kind.PARALLEL)
     late = frozenset(space.results[0][-1]) if space.results[0] and is_reduced(node) else frozenset()
@@ -102,12 +96,6 @@ def is_reduced(node: fx.Node) -> bool:
             if any(space.axes[axis].kind is Kind.REDUCTION for used in read if used for axis in used[-1]):
                 return True
     return False
-
-
-def operands_of(node: fx.Node) -> list[fx.Node]:
-    """The tensors that an op reads, one for each index map of its iteration space."""
-    leaves = pytree.tree_leaves((node.args, node.kwargs))
-    return [leaf for leaf in leaves if isinstance(leaf, fx.Node) and isinstance(leaf.meta.get("val"), torch.Tensor)]
 
 
 @functools.cache
@@ -162,25 +150,23 @@ class Divided:
         return sum(size * self.times.get(value, 1) * again.get(value, 1) for value, size in streamed.items())
 
 
-def divided(node: fx.Node, cores: int, stick_bytes: int) -> Divided | None:
+def divided(node: fx.Node, storage: Storage) -> Divided | None:
     """An op of a loop as cores divide it; None for what has no known axes."""
     space = _known_space(node)
     if space is None:
         return None
-    axes = axes_of(node, space, stick_bytes)
-    parts = axes.in_loop(cores)
+    axes = axes_of(node, space, storage)
+    parts = axes.in_loop(storage.cores)
     return replace(_with(node, space, parts), breaks=axes.breaks(parts))
 
 
-def least_reads(
-    node: fx.Node, streamed: Mapping[fx.Node, int], free: int, leaves: bool, cores: int, stick_bytes: int
-) -> int:
+def least_reads(node: fx.Node, streamed: Mapping[fx.Node, int], free: int, leaves: bool, storage: Storage) -> int:
     """Bytes that an op on its own reads where cores divide it so that this is the least."""
     space = _known_space(node)
     if space is None or not streamed:
         return sum(streamed.values())
     best: float = math.inf
-    choices = [_with(node, space, parts) for parts in axes_of(node, space, stick_bytes).all(cores)]
+    choices = [_with(node, space, parts) for parts in axes_of(node, space, storage).all(storage.cores)]
     for once, choice in sorted(((choice.once(streamed), choice) for choice in choices), key=lambda pair: pair[0]):
         if once >= best:
             break

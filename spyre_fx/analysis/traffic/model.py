@@ -23,11 +23,14 @@ cache, all is counted in plain bytes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import fx
 
 from spyre_fx.analysis.buffers import buffers_of
 from spyre_fx.analysis.loops import loop_of
 from spyre_fx.analysis.storage import PLAIN, Storage
+from spyre_fx.analysis.traffic.lanes import chosen_lanes
 from spyre_fx.analysis.traffic.moved import Moved, Traffic
 from spyre_fx.analysis.traffic.scope import Scope, Trip
 from spyre_fx.target import Target
@@ -40,14 +43,20 @@ def traffic(gm: fx.GraphModule, machine: int | Target) -> Traffic:
         gm: a graph with shapes in ``meta["val"]``, tiled or not; symbolic sizes count as 0.
         machine: a target, in whose memory values take what it stores them in; or the bytes of a scratchpad alone.
     """
-    capacity, storage = (machine, PLAIN) if isinstance(machine, int) else _memory(machine)
+    capacity, storage = (machine, PLAIN) if isinstance(machine, int) else _memory(gm, machine)
     by_node = Scope(gm, capacity, frozenset(), keeps=False, storage=storage).by_node()
     total = sum(by_node.values(), Moved())
     return Traffic(total.read, total.written, by_node)
 
 
-def _memory(target: Target) -> tuple[int, Storage]:
-    return target.capacity_bytes, Storage.of(target)
+def _memory(gm: fx.GraphModule, target: Target) -> tuple[int, Storage]:
+    return target.capacity_bytes, storage_of(gm, target)
+
+
+def storage_of(gm: fx.GraphModule, target: Target) -> Storage:
+    """How ``target`` stores the values of ``gm``, and of the loops in it."""
+    storage = Storage.of(target)
+    return replace(storage, lanes=chosen_lanes(gm, storage)) if storage.stick_bytes else storage
 
 
 def working_sets(gm: fx.GraphModule, target: Target | None = None) -> dict[fx.Node, int]:
@@ -58,7 +67,7 @@ def working_sets(gm: fx.GraphModule, target: Target | None = None) -> dict[fx.No
     args:
         target: where values are stored; None: plain bytes.
     """
-    storage = PLAIN if target is None else Storage.of(target)
+    storage = PLAIN if target is None else storage_of(gm, target)
     found: dict[fx.Node, int] = {}
     for node in gm.graph.nodes:
         loop = loop_of(gm, node)

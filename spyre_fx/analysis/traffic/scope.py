@@ -55,7 +55,7 @@ class Scope:
 
     def _by_node(self, buffers: Buffers) -> dict[fx.Node, Moved]:
         moved: dict[fx.Node, Moved] = {}
-        wanted = turned(self.gm) if self.storage.stick_bytes else {}
+        wanted = turned(self.gm, self.storage.lanes) if self.storage.stick_bytes else {}
         done: set[fx.Node] = set()
         for node in buffers.nodes:
             made = [buffer for buffer in buffers.of[node] if buffer.producer is node and not buffer.is_input]
@@ -71,6 +71,11 @@ class Scope:
                     found += Moved(size, size)
             if found.total:
                 moved[node] = found
+        for value in self.storage.lanes.returned:
+            if value.graph is self.gm.graph:
+                tensor = value.meta["val"]
+                left = Moved(self._size(value), self.storage.tensor_bytes(tensor))
+                moved[value] = moved.get(value, Moved()) + left
         return moved
 
     def total(self) -> Moved:
@@ -103,12 +108,12 @@ class Scope:
 
     def _core_reads(self, node: fx.Node, streamed: Mapping[fx.Node, int], leaves: bool) -> int:
         """Bytes that all cores read of an op's operands and numbers."""
-        cores, stick, numbers = self.storage.cores, self.storage.stick_bytes, self.storage.number_bytes(node)
+        cores, numbers = self.storage.cores, self.storage.number_bytes(node)
         free = max(self.free, 0) // cores
         table = op_reads(node, streamed, self.free, in_steps=True) if is_look_up(node) else None
         if table is not None or not self.in_loop:
-            return numbers + (least_reads(node, streamed, free, leaves, cores, stick) if table is None else table)
-        found = divided(node, cores, stick)
+            return numbers + (least_reads(node, streamed, free, leaves, self.storage) if table is None else table)
+        found = divided(node, self.storage)
         read = sum(streamed.values()) if found is None else found.reads(node, streamed, free, leaves)
         return numbers * cores + read
 
@@ -117,7 +122,7 @@ class Scope:
         return min(self._size(operand), sum(buffer.byte_size for buffer in buffers.of[operand]))
 
     def _size(self, node: fx.Node) -> int:
-        return sum(self.storage.tensor_bytes(tensor) for tensor in tensors(node.meta.get("val")))
+        return self.storage.node_bytes(node)
 
     def _is_streamed(self, operand: fx.Node, buffers: Buffers) -> bool:
         return any(map(self._in_main, buffers.of.get(operand, ())))
@@ -205,7 +210,7 @@ class Trip:
 
     def size(self, argument: int) -> int:
         """Bytes that one trip sees of an argument."""
-        return sum(self.storage.tensor_bytes(tensor) for tensor in tensors(self.inputs[argument].meta["val"]))
+        return self.storage.node_bytes(self.inputs[argument])
 
     def times(self, argument: int) -> int:
         """How often all cores together read an argument of a trip in which it is kept."""
@@ -228,22 +233,21 @@ class Trip:
                 elif is_view(user):
                     pending.append(user)
                 else:
-                    parts = divided(user, self.storage.cores, self.storage.stick_bytes)
+                    parts = divided(user, self.storage)
                     found.append(1 if parts is None else parts.times.get(value, 1))
         return found
 
     def working_cores(self) -> int:
         """How many cores share the largest value that a trip makes."""
-        cores, stick = self.storage.cores, self.storage.stick_bytes
-        if cores == 1:
+        if self.storage.cores == 1:
             return 1
         working = [_inner(self.body, node, self).working_cores() for node in self._loops()]
-        found = [(self._made(node), divided(node, cores, stick)) for node in self.live_at]
+        found = [(self._made(node), divided(node, self.storage)) for node in self.live_at]
         sizes = {size: math.prod(parts.parts) for size, parts in found if parts is not None}
-        return min([*working, sizes[max(sizes)]] if sizes else working, default=cores)
+        return min([*working, sizes[max(sizes)]] if sizes else working, default=self.storage.cores)
 
     def _made(self, node: fx.Node) -> int:
-        return sum(self.storage.tensor_bytes(tensor) for tensor in tensors(node.meta.get("val")))
+        return self.storage.node_bytes(node)
 
     def need(self) -> int:
         """The most bytes that a trip holds at once, with those of the trips of inner loops that fit."""
@@ -290,8 +294,13 @@ class Trip:
         scratchpad, and those of the results that go to main memory.
         """
         read = sum(self.size(i) for i in self.carried if i not in self.held | begun)
-        kinds = [self.loop.result_types[i] for i in results]
-        return Moved(read, sum(self.storage.bytes_of(kind.shape, kind.dtype) for kind in kinds))
+        kinds = [(self.loop.result_types[i], self._lane(i)) for i in results]
+        return Moved(read, sum(self.storage.bytes_of(kind.shape, kind.dtype, lane=lane) for kind, lane in kinds))
+
+    def _lane(self, result: int) -> int | None:
+        """The dim in the sticks of a result; None: its last one."""
+        results: Any = self.body.graph.output_node().args[0]
+        return self.storage.lanes.of(results[result])
 
 
 @dataclass(frozen=True)
@@ -322,7 +331,7 @@ class _Kept(Scope):
     ) -> Moved:
         """What a product reads again, and what is handed from core to core, by way of main memory."""
         cores = self.storage.cores
-        parts = divided(node, cores, self.storage.stick_bytes)
+        parts = divided(node, self.storage)
         if parts is None:
             return Moved()
         again = parts.reads(node, streamed, max(free, 0) // cores, leaves) - parts.once(streamed)

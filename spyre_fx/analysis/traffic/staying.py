@@ -32,7 +32,7 @@ def staying(gm: fx.GraphModule, buffers: Buffers, room: int, storage: Storage) -
     used = [0] * len(buffers.nodes)
     kept: set[Buffer] = set()
     steps: set[fx.Node] = set()
-    moved = {buffer for node in turned_values(gm) for buffer in buffers.of.get(node, ())}
+    moved = {buffer for node in turned_values(gm, storage.lanes) for buffer in buffers.of.get(node, ())}
     for node in buffers.nodes:
         here = buffers.position[node]
         rows = sum(storage.step_bytes(node))

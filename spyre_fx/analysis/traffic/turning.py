@@ -17,11 +17,12 @@ from torch import fx
 
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.iteration import IndexMap, IterationSpace, Kind
-from spyre_fx.analysis.iteration_space import call_of, space_of
+from spyre_fx.analysis.iteration_space import call_of, operands_of, space_of
 from spyre_fx.analysis.loops import carried_arguments, loop_of
+from spyre_fx.analysis.storage import SPARSE, Lanes
 
 
-def turned(gm: fx.GraphModule) -> Mapping[fx.Node, tuple[fx.Node, ...]]:
+def turned(gm: fx.GraphModule, lanes: Lanes) -> Mapping[fx.Node, tuple[fx.Node, ...]]:
     """For each product, and each loop, the inputs of ``gm`` that are wanted in other sticks than theirs; of those of a
     loop only such as all trips need whole.
 
@@ -30,20 +31,28 @@ def turned(gm: fx.GraphModule) -> Mapping[fx.Node, tuple[fx.Node, ...]]:
     found: dict[fx.Node, tuple[fx.Node, ...]] = {}
     for node in gm.graph.nodes:
         loop = loop_of(gm, node)
-        roots = turned_inputs(node) if loop is None else _inputs(_of_loop(node, loop, tiles=False))
+        roots = turned_inputs(node, lanes) if loop is None else _inputs(_of_loop(node, loop, lanes, tiles=False))
         if roots:
             found[node] = roots
     return found
 
 
-def turned_values(gm: fx.GraphModule) -> set[fx.Node]:
+def turned_values(gm: fx.GraphModule, lanes: Lanes) -> set[fx.Node]:
     """What ops of ``gm`` make that a product wants in other sticks."""
-    return {_root(value) for node in gm.graph.nodes for value in _of_product(node)}
+    return {_root(value) for node in gm.graph.nodes for value in _of_product(node, lanes)}
 
 
-def turned_inputs(node: fx.Node) -> tuple[fx.Node, ...]:
+def turned_inputs(node: fx.Node, lanes: Lanes) -> tuple[fx.Node, ...]:
     """The inputs of its graph that an op wants in other sticks."""
-    return _inputs(_of_product(node))
+    return (*_inputs(_of_product(node, lanes)), *lanes.copied.get(node, ()))
+
+
+def turned_by(node: fx.Node, lanes: Lanes) -> tuple[int, ...]:
+    """The positions of an op's operands that it wants in other sticks, inputs and views of them."""
+    copied = lanes.copied.get(node, ())
+    if node not in lanes.products and not copied:
+        return turned_operands(node)
+    return tuple(i for i, operand in enumerate(operands_of(node)) if _root(operand) in copied)
 
 
 def turned_operands(node: fx.Node, space: IterationSpace | None = None) -> tuple[int, ...]:
@@ -51,10 +60,10 @@ def turned_operands(node: fx.Node, space: IterationSpace | None = None) -> tuple
     space = space_of(node) if space is None else space
     if space is None or not any(axis.combine == "matmul" for axis in space.axes):
         return ()
-    contracted = {axis for axis, it in enumerate(space.axes) if it.kind is Kind.REDUCTION}
-    factors = [i for i, used in enumerate(space.operands) if contracted & _axes(used)]
+    factors = factors_of(node, space)
     if len(factors) != 2:
         return ()
+    contracted = _contracted(space)
     left, right = factors
     operands = call_of(node).operands
     found = []
@@ -67,32 +76,42 @@ def turned_operands(node: fx.Node, space: IterationSpace | None = None) -> tuple
     return tuple(found)
 
 
-def _of_product(node: fx.Node) -> Iterator[fx.Node]:
-    if node.op != "call_function":
+def factors_of(node: fx.Node, space: IterationSpace) -> tuple[int, ...]:
+    """The positions of the operands that an op sums products of."""
+    contracted = _contracted(space)
+    return tuple(i for i, used in enumerate(space.operands) if contracted & _axes(used))
+
+
+def _contracted(space: IterationSpace) -> set[int]:
+    return {axis for axis, it in enumerate(space.axes) if it.kind is Kind.REDUCTION}
+
+
+def _of_product(node: fx.Node, lanes: Lanes) -> Iterator[fx.Node]:
+    if node.op != "call_function" or node in lanes.products:
         return
     tensors = [arg for arg in node.args if isinstance(arg, fx.Node)]
     yield from (tensors[i] for i in turned_operands(node) if i < len(tensors))
 
 
-def _of_loop(node: fx.Node, loop: Any, tiles: bool) -> Iterator[fx.Node]:
+def _of_loop(node: fx.Node, loop: Any, lanes: Lanes, tiles: bool) -> Iterator[fx.Node]:
     """Arguments of a loop that something in it wants in other sticks: those that all trips need whole, or ``tiles`` of
     others too.
     """
     carried = set(carried_arguments(loop).values())
     for phase in loop.phases:
         body = loop.body(phase)
-        wanted = set(_wanted_in(body))
+        wanted = set(_wanted_in(body, lanes))
         for i, (argument, inside) in enumerate(zip(node.args, body.graph.find_nodes(op="placeholder"), strict=True)):
             seen = i not in carried and (tiles or loop.arguments[i] is None)
             if seen and isinstance(argument, fx.Node) and inside in wanted:
                 yield argument
 
 
-def _wanted_in(gm: fx.GraphModule) -> Iterator[fx.Node]:
+def _wanted_in(gm: fx.GraphModule, lanes: Lanes) -> Iterator[fx.Node]:
     """The inputs of ``gm`` that some product wants in other sticks, in whichever loop it is."""
     for node in gm.graph.nodes:
         loop = loop_of(gm, node)
-        yield from turned_inputs(node) if loop is None else _inputs(_of_loop(node, loop, tiles=True))
+        yield from turned_inputs(node, lanes) if loop is None else _inputs(_of_loop(node, loop, lanes, tiles=True))
 
 
 def _inputs(wanted: Iterable[fx.Node]) -> tuple[fx.Node, ...]:
@@ -111,6 +130,22 @@ def _root(node: fx.Node) -> fx.Node:
     while is_view(node):
         node = node.all_input_nodes[0]
     return node
+
+
+def lane_axes(node: fx.Node, maps: Iterable[IndexMap], lanes: Lanes) -> Iterator[tuple[torch.Tensor, int]]:
+    """Each tensor that an op reads or makes, with the axis in its sticks; none that has no such axis.
+
+    args:
+        maps: those of its operands, then those of its results.
+    """
+    call = call_of(node)
+    known = [*map(lanes.of, operands_of(node)), *(lanes.of(node, i) for i in range(len(call.results)))]
+    for tensor, index_map, dim in zip((*call.operands, *call.results), maps, known, strict=True):
+        axis = lane_axis(tensor, index_map) if dim is None else None
+        if dim is not None and dim != SPARSE and index_map[dim]:
+            axis = index_map[dim][-1]
+        if axis is not None:
+            yield tensor, axis
 
 
 def lane_axis(tensor: torch.Tensor, index_map: IndexMap) -> int | None:

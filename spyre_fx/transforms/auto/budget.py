@@ -28,7 +28,23 @@ LOWER = (0.7, 0.5, 0.35, 0.25, 0.18, 0.12)
 
 
 def choose(facts: Facts, gm: fx.GraphModule, model: CostModel) -> Tried:
-    """The groups that a model prefers, as far as they can be tiled and, on a device, move less than no loop."""
+    """The groups that a model prefers, as far as they can be tiled and, on a device, move less than no loop.
+
+    Rows in the sticks of products may save moves, but want tiles of whole sticks of rows: without any is tried too.
+    """
+    if not model.sizes(facts).storage.lanes.products:
+        return _chosen(facts, gm, model)
+    other = CostModel(model.target, model.thrift, rows_in_sticks=False)
+    return max((_chosen(facts, gm, each) for each in (model, other)), key=_saved)
+
+
+def _saved(found: Tried) -> float:
+    """What the groups save, as the search expects it."""
+    tiled = [(one.before, one.after) for one in found.groups.reasons if one.tiled]
+    return sum(before.total - after.total for before, after in tiled if before is not None and after is not None)
+
+
+def _chosen(facts: Facts, gm: fx.GraphModule, model: CostModel) -> Tried:
     search = Search(facts, model)
     found = list(search.run())
     chosen = tried(gm, [group for group, _ in found], [reason for _, reason in found], search.passed_over())

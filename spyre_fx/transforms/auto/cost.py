@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import fx
 
@@ -23,6 +23,7 @@ from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.regions import Dataflow
 from spyre_fx.analysis.storage import Storage
 from spyre_fx.analysis.traffic import Traffic, traffic
+from spyre_fx.analysis.traffic.lanes import chosen_lanes
 from spyre_fx.analysis.traffic.ops import op_reads
 from spyre_fx.target import Target
 from spyre_fx.transforms.auto.facts import Facts, flops, value_bytes, values_of
@@ -82,9 +83,13 @@ class Thrift:
 class CostModel:
     """Prices of one target, with or without thrift."""
 
-    def __init__(self, target: Target, thrift: Thrift | None = None) -> None:
+    def __init__(self, target: Target, thrift: Thrift | None = None, rows_in_sticks: bool = True) -> None:
+        """args:
+        rows_in_sticks: let products have rows in their sticks where that moves less (``traffic.lanes``).
+        """
         self.target = target
         self.thrift = thrift
+        self.rows_in_sticks = rows_in_sticks
         self.capacity = target.capacity_bytes
         self.storage = Storage.of(target)
         self.reach = self.capacity + target.outer_cache_bytes
@@ -109,8 +114,13 @@ class CostModel:
 
     def sizes(self, facts: Facts) -> Sizes:
         """What the values of a graph take on the target."""
-        key = "sparse", self.storage
-        return Sizes(self.storage, facts.once(key, lambda: self.storage.sparse_values(facts.nodes)))
+        return facts.once(("sizes", self.storage, self.rows_in_sticks), lambda: self._sizes(facts))
+
+    def _sizes(self, facts: Facts) -> Sizes:
+        storage = self.storage
+        if storage.stick_bytes and self.rows_in_sticks:
+            storage = replace(storage, lanes=chosen_lanes(facts.module, storage, in_loops=True))
+        return Sizes(storage, storage.sparse_values(facts.nodes))
 
     def untiled(self, ops: Iterable[fx.Node], facts: Facts) -> Cost:
         """Each op on its own, at its best for the scratchpad."""

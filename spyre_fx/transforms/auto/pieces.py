@@ -14,7 +14,7 @@ from spyre_fx.analysis.iteration import Kind
 from spyre_fx.analysis.regions import Dataflow, Value, readers
 from spyre_fx.analysis.rules.pointwise import pointwise
 from spyre_fx.analysis.rules.table import rule_for
-from spyre_fx.analysis.traffic.turning import turned_operands
+from spyre_fx.analysis.traffic.turning import turned_by
 from spyre_fx.transforms.accumulate import goes_into_sum
 from spyre_fx.transforms.atoms import AtomMap
 from spyre_fx.transforms.auto.facts import flops
@@ -139,7 +139,9 @@ class _Collector:
         here, path = self.position[op], self.tree.path[op]
         read = [self._read(op, operand, value) for operand, value in enumerate(self.flow.reads(op))]
         is_product = any(self.tree.refined.atoms[a].combine == "matmul" for a in self._atoms(op))
-        for operand in turned_operands(op) if self.sizes.storage.stick_bytes and is_product else ():
+        lanes = self.sizes.storage.lanes
+        may_turn = self.sizes.storage.stick_bytes and (is_product or op in lanes.copied)
+        for operand in turned_by(op, lanes) if may_turn else ():
             read[operand].is_turned |= read[operand].is_input and not _is_parameter(read[operand].value.node)
         for piece in read:
             piece.last = max(piece.last, here)
@@ -149,7 +151,7 @@ class _Collector:
         storage = self.sizes.storage
         self._division = None
         if storage.stick_bytes and storage.cores > 1 and not is_view(op):
-            self._division, spreads = spreads_of(self.tree, op, storage.cores, storage.stick_bytes)
+            self._division, spreads = spreads_of(self.tree, op, storage)
             for piece, spread in zip(read, spreads, strict=True):
                 piece.readers += (spread,)
         for index, index_map in enumerate(self.tree.refined.results[op]):
@@ -215,7 +217,7 @@ class _Collector:
         atoms = self.tree.refined.atoms
         rows = {atom for dim in index_map for atom in dim if atoms[atom].kind is not Kind.REDUCTION}
         rows_in_trip = math.prod(atoms[atom].extent for atom in rows)
-        size = self.sizes.running_rows(rows_in_trip, self._wide_dtype(op, value))
+        size = self.sizes.running_rows(value, rows_in_trip, self._wide_dtype(op, value))
         path = self.tree.path[op]
         outermost = self._first_reducing(op)
         members = [self.position[other] for other in self.tree.loops[outermost].cut]

@@ -29,19 +29,23 @@ class Sizes:
     sparse: Mapping[fx.Node, bool] = field(default_factory=dict)
 
     def of(self, value: Value) -> int:
-        return self.storage.tensor_bytes(value.tensor, self.sparse.get(value.node, False))
+        return self._bytes(value, tuple(value.tensor.shape), value.tensor.dtype)
 
     def in_dtype(self, value: Value, dtype: torch.dtype) -> int:
         """Bytes of the value in another type."""
-        return self.storage.bytes_of(tuple(value.tensor.shape), dtype, self.sparse.get(value.node, False))
+        return self._bytes(value, tuple(value.tensor.shape), dtype)
 
     def unrepeated(self, value: Value) -> int:
         """Bytes of the elements that a (broadcast) tensor really has."""
         tensor = value.tensor
-        shown = [size if stride else 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
-        return self.storage.bytes_of(shown, tensor.dtype, self.sparse.get(value.node, False))
+        shown = tuple(size if stride else 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        return self._bytes(value, shown, tensor.dtype)
 
-    def running_rows(self, rows: int, dtype: torch.dtype) -> int:
+    def running_rows(self, scores: Value, rows: int, dtype: torch.dtype) -> int:
         """What an online softmax holds for so many rows beside their scores."""
-        stick = self.storage.stick_bytes
-        return rows * (ROW_STICKS * stick if stick else ROW_VALUES * dtype.itemsize)
+        in_sticks = self.storage.stick_bytes and self.storage.lanes.of(scores.node, scores.result) is None
+        return rows * (ROW_STICKS * self.storage.stick_bytes if in_sticks else ROW_VALUES * dtype.itemsize)
+
+    def _bytes(self, value: Value, shape: tuple[int, ...], dtype: torch.dtype) -> int:
+        lane = self.storage.lanes.of(value.node, value.result)
+        return self.storage.bytes_of(shape, dtype, self.sparse.get(value.node, False), lane)

@@ -10,9 +10,9 @@ from functools import cached_property
 from torch import fx
 
 from spyre_fx.analysis.iteration import Kind
-from spyre_fx.analysis.iteration_space import call_of
+from spyre_fx.analysis.storage import Storage
 from spyre_fx.analysis.traffic.cores import Axes, Parts, is_reduced
-from spyre_fx.analysis.traffic.turning import lane_axis
+from spyre_fx.analysis.traffic.turning import lane_axes
 from spyre_fx.transforms.atoms import AtomMap
 from spyre_fx.transforms.auto.tree import LoopTree
 
@@ -89,15 +89,13 @@ class Spread:
         return math.prod(counts[axis] for axis in self.lacking)
 
 
-def spreads_of(tree: LoopTree, op: fx.Node, cores: int, stick_bytes: int) -> tuple[Division, list[Spread]]:
+def spreads_of(tree: LoopTree, op: fx.Node, storage: Storage) -> tuple[Division, list[Spread]]:
     """How cores divide ``op``, and what that means for each of its operands."""
-    refined, call = tree.refined, call_of(op)
+    refined = tree.refined
     maps = (*refined.operands[op], *refined.results[op])
     lanes: dict[int, int] = {}
-    for value, atoms in zip((*call.operands, *call.results), maps, strict=False):
-        lane = lane_axis(value, atoms)
-        if lane is not None:
-            lanes[lane] = max(lanes.get(lane, 1), stick_bytes // value.itemsize)
+    for value, atom in lane_axes(op, maps, storage.lanes):
+        lanes[atom] = max(lanes.get(atom, 1), storage.stick_bytes // value.itemsize)
     columns = refined.results[op][0][-1:] if is_reduced(op) else ()
     kept = _atoms(refined.results[op][0])
     late = _atoms(columns) | {atom for atom in kept if refined.atoms[atom].kind is not Kind.PARALLEL}
@@ -106,7 +104,7 @@ def spreads_of(tree: LoopTree, op: fx.Node, cores: int, stick_bytes: int) -> tup
     parts = (
         Part(refined.atoms[atom].extent, lanes.get(atom, 1), cut.get(atom), atom in kept, atom in late) for atom in axes
     )
-    division = Division(cores, tuple(parts))
+    division = Division(storage.cores, tuple(parts))
     found = []
     for operand in refined.operands[op]:
         own = _atoms(operand)

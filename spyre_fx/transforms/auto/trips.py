@@ -15,7 +15,7 @@ from torch import fx
 
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.regions import Dataflow, Value, producer
-from spyre_fx.analysis.storage import Storage
+from spyre_fx.analysis.storage import SPARSE, Storage
 from spyre_fx.transforms.auto.facts import value_bytes, values_of
 from spyre_fx.transforms.auto.pieces import Piece, pieces_of
 from spyre_fx.transforms.auto.sizes import Sizes
@@ -168,15 +168,18 @@ class Trips:
 
 
 def _steps_in_rows(tree: LoopTree, loop: Loop, flow: Dataflow, storage: Storage) -> Iterator[int]:
-    """Bytes of a step along the axis of a loop, for each tensor of its ops whose rows, its last dim, the axis cuts."""
+    """Bytes of a step along the axis of a loop, for each tensor of its ops whose rows, the dim in its sticks, the axis
+    cuts.
+    """
     for op, atom in loop.cut.items():
         operands, results = tree.refined.operands[op], tree.refined.results[op]
-        rows = [(i, m[-1]) for i, m in enumerate((*operands, *results)) if m and atom in m[-1]]
-        for index, row in rows:
-            own = index - len(operands)
-            tensor = (flow.reads(op)[index] if own < 0 else Value(op, own)).tensor
-            inside = math.prod(tree.refined.atoms[other].extent for other in row[row.index(atom) + 1 :])
-            yield inside * storage.item_bytes(tensor.dtype)
+        values = [*flow.reads(op)[: len(operands)], *(Value(op, own) for own in range(len(results)))]
+        for value, index_map in zip(values, (*operands, *results), strict=True):
+            lane = storage.lanes.of(value.node, value.result)
+            row = index_map[-1 if lane is None else lane] if index_map and lane != SPARSE else ()
+            if atom in row:
+                inside = math.prod(tree.refined.atoms[other].extent for other in row[row.index(atom) + 1 :])
+                yield inside * storage.item_bytes(value.tensor.dtype)
 
 
 def owner(node: fx.Node) -> fx.Node | None:
