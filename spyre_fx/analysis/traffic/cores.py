@@ -83,19 +83,24 @@ def axes_of(node: fx.Node, space: IterationSpace, storage: Storage) -> Axes:
 
 def is_reduced(node: fx.Node) -> bool:
     """Whether some reader reduces the last dim of a value, element by element ops and views passed through."""
-    for user in node.users:
-        if user.op != "call_function":
-            continue
-        if is_view(user) or rule_for(user.target) is pointwise:
-            if is_reduced(user):
-                return True
-            continue
-        space = space_of(user)
-        if space is not None:
-            read = [used for operand, used in zip(operands_of(user), space.operands, strict=False) if operand is node]
-            if any(space.axes[axis].kind is Kind.REDUCTION for used in read if used for axis in used[-1]):
+    waiting, seen = [node], {node}
+    while waiting:
+        value = waiting.pop()
+        for user in value.users:
+            if user.op == "call_function" and (is_view(user) or rule_for(user.target) is pointwise):
+                waiting += [user] if user not in seen else []
+                seen.add(user)
+            elif user.op == "call_function" and _reduces_rows(user, value):
                 return True
     return False
+
+
+def _reduces_rows(node: fx.Node, operand: fx.Node) -> bool:
+    space = space_of(node)
+    if space is None:
+        return False
+    read = [used for own, used in zip(operands_of(node), space.operands, strict=False) if own is operand]
+    return any(space.axes[axis].kind is Kind.REDUCTION for used in read if used for axis in used[-1])
 
 
 @functools.cache
