@@ -48,7 +48,15 @@ ROUNDED_ONCE = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten.reciproc
 NEVER_ROUNDED = {
     *(aten.neg, aten.abs, aten.sign, aten.relu, aten.where, aten.maximum, aten.minimum, aten.clamp),
     *(aten.clamp_min, aten.clamp_max, aten.masked_fill, aten.clone, aten._to_copy, aten.amax, aten.amin, aten.cat),
-    *(aten.constant_pad_nd, aten.gather, aten.index_select, aten.full_like, aten.zeros_like, aten.ones_like),
+    *(
+        aten.constant_pad_nd,
+        aten.gather,
+        aten.index_select,
+        aten.embedding,
+        aten.full_like,
+        aten.zeros_like,
+        aten.ones_like,
+    ),
 }
 
 
@@ -88,7 +96,24 @@ def decomposed(gm: fx.GraphModule, tensors: list[Tensor]) -> fx.GraphModule:
     """The graph with its composite ops as torch itself writes them out."""
     more = [aten._softmax, aten._log_softmax, aten._safe_softmax, aten.native_layer_norm, aten.native_group_norm]
     more += [aten._scaled_dot_product_flash_attention_for_cpu, aten.addmm, aten.baddbmm]
-    return make_fx(gm, {**core_aten_decompositions(), **get_decompositions(more)})(*clones(tensors))
+    table = {**core_aten_decompositions(), **get_decompositions(more), aten.var_mean.correction: variance_and_mean}
+    return make_fx(Reshaped(gm).run, table)(*clones(tensors))
+
+
+def variance_and_mean(x: Tensor, dims: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    axes = list(range(x.dim())) if dims is None else list(dims)
+    mean = x.mean(axes, keepdim=True)
+    distance = x - mean
+    count = math.prod(x.shape[axis] for axis in axes) - (1 if correction is None else correction)
+    variance = (distance * distance).sum(axes, keepdim=keepdim) / count
+    return variance, mean if keepdim else x.mean(axes)
+
+
+class Reshaped(fx.Interpreter):
+    """Runs a graph with ``reshape`` for ``view``: a decomposed op need not give the strides that the op gives."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return super().call_function(aten.reshape.default if target is aten.view.default else target, args, kwargs)
 
 
 def is_composite(gm: fx.GraphModule) -> bool:

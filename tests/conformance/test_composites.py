@@ -60,6 +60,17 @@ def test_the_bound_of_two_products_is_that_of_each_carried_on():
     torch.testing.assert_close(bounds.reshape(3, 4), (carried + rule(inner, z)).expand(3, 4))
 
 
+def test_a_norm_behind_a_product_is_a_composite_of_known_steps():
+    torch.manual_seed(0)
+    tensors = [torch.randn(4, 6), torch.randn(6, 8), torch.randn(8)]
+
+    def function(x, y, weight):
+        return F.layer_norm((x @ y).view(2, 2, 8).transpose(0, 1), (8,), weight)
+
+    bounds = bounds_of(graph(function, *tensors), tensors, 0, [0, 31])
+    assert ((bounds > 0) & (bounds < 1e-4)).all()
+
+
 def heads(seed, size):
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(2, 2, length, 8, generator=generator) * size for length in (4, 6, 6)]
