@@ -10,6 +10,7 @@ whose count is known at launch.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -116,8 +117,8 @@ def _symbols(
 
 def _check(node: fx.Node) -> None:
     """Whether the elements that an op makes are those that it would make at any larger size, too."""
-    if node.op != "call_function" or not tensors(node.meta.get("val")):
-        return
+    if node.op != "call_function" or node.target is operator.getitem or not tensors(node.meta.get("val")):
+        return  # one of several results is that of the op that makes them
     numbers = [one for one in node.all_input_nodes if isinstance(one.meta.get("val"), (torch.SymInt, torch.SymFloat))]
     shapes = [tensor.shape for one in (node, *node.all_input_nodes) for tensor in tensors(one.meta.get("val"))]
     if not numbers and not any(symbolic(*shape) for shape in shapes):

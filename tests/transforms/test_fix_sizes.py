@@ -93,3 +93,16 @@ def test_bounds_for_unknown_inputs_are_refused():
 def test_outputs_that_are_sizes_are_refused():
     with pytest.raises(LoweringError, match="an output that is a size"):
         fix_sizes(traced(lambda x: (x + 1, x.shape[0]), torch.ones(6, 5)), {"x_1": {0: 12, 1: 10}})
+
+
+def test_an_op_may_have_several_results():
+    """A norm, whose rows are counted at launch; not one of which the mean runs over them."""
+    norm = torch.nn.LayerNorm(8)
+    dims = {"input": {0: Dim("batch", max=12)}}
+    exported = fix_sizes(spyre_fx.capture(torch.export.export(norm, (torch.ones(3, 8),), dynamic_shapes=dims)))
+    assert shapes(exported) == [(12, 8)]
+    with pytest.raises(LoweringError, match=r"native_layer_norm.*depend on a size"):
+        fix_sizes(
+            traced(lambda x: torch.nn.functional.layer_norm(x, (x.shape[1],)), torch.ones(6, 8)),
+            {"x_1": {0: 16, 1: 16}},
+        )
