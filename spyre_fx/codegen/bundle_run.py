@@ -73,7 +73,15 @@ class _Run:
         self.known[name] = value
         argument = self.arguments.get(name)
         if argument is not None:
-            self.device.write(argument.address, value.detach(), argument.layout, name, self._part(argument))
+            filled = self._filled(argument, value.detach())
+            self.device.write(argument.address, filled, argument.layout, name, self._part(argument))
+
+    def _filled(self, argument: Argument, value: torch.Tensor) -> torch.Tensor:
+        """``value`` with zeros behind it up to whole tiles."""
+        missing = [new - old for new, old in zip(self._launched(argument), value.shape, strict=False)]
+        if value.dim() != len(argument.shape) or not any(missing):
+            return value
+        return torch.nn.functional.pad(value, [amount for size in reversed(missing) for amount in (0, size)])
 
     def value(self, name: str) -> Any:
         """A value that a step has made, read from the device if the host lacks it."""
@@ -89,7 +97,7 @@ class _Run:
         if shape != argument.shape:
             stride = _shrunk(argument.stride, shape)
         numbers = self.device.read(argument.address, argument.layout, argument.name, self._part(argument))
-        numbers = numbers.reshape(shape)
+        numbers = numbers.reshape(self._launched(argument))[tuple(map(slice, shape))]
         # Along a dim of stride 0 all elements are one; only that one can be written.
         spread = [dim for dim, step in enumerate(stride) if step == 0]
         for dim in spread:
@@ -97,19 +105,21 @@ class _Run:
         result = torch.empty_strided(numbers.shape, stride, dtype=argument.dtype)
         return result.copy_(numbers).expand(shape)
 
+    def _launched(self, argument: Argument) -> tuple[int, ...]:
+        """The shape of what the program reads or writes of a buffer."""
+        return self.lowered.shape_at(argument.name, argument.shape, self.lowered.launched(self.sizes))
+
     def _part(self, argument: Argument) -> tuple[int, ...] | None:
         """The sizes of what the host moves of a buffer, if that is not all."""
-        shape = self.lowered.shape_at(argument.name, argument.layout.shape, self.sizes)
+        launched = self.lowered.launched(self.sizes)
+        shape = self.lowered.shape_at(argument.name, argument.layout.shape, launched)
         return None if shape == argument.layout.shape else shape
 
     def launch(self, program: Program, step: DeviceStep) -> dict[str, int]:
         """Values of the program's parameters: addresses of arguments, sizes of input dims."""
         addresses = {f"arg_{argument.arg_index}": argument.address for argument in self.lowered.arguments}
-        by_index = {argument.arg_index: argument.name for argument in self.lowered.arguments}
-        sizes = {
-            f"dim_{symbol}": int(self.known[by_index[index]].shape[dim])
-            for symbol, (index, dim) in size_sources(step.specs).items()
-        }
+        launched = self.lowered.launched(self.sizes)
+        sizes = {f"dim_{symbol}": launched[symbol] for symbol in size_sources(step.specs)}
         values = {**addresses, **sizes}
         return {parameter.name: values[parameter.name] for parameter in program.parameters}
 
@@ -196,19 +206,11 @@ def launch_sizes(lowered: Lowered, args: tuple[Any, ...], kwargs: Mapping[str, A
                 raise BAD_INPUT(
                     found=f"size {found} of dim {dim} of {name!r}", expected=f"{wanted}, as another input has"
                 )
-            if found % size.multiple_of or not 0 < found <= size.largest:
-                raise BAD_SIZE(
-                    size=found,
-                    name=name,
-                    dim=dim,
-                    multiple=size.multiple_of,
-                    largest=_floor(size.largest, size.multiple_of),
-                )
+            largest = size.largest - size.largest % size.multiple_of
+            step = 1 if size.padded else size.multiple_of
+            if found % step or not 0 < found <= largest:
+                raise BAD_SIZE(size=found, name=name, dim=dim, multiple=step, largest=largest)
     return values
-
-
-def _floor(size: int, multiple: int) -> int:
-    return size - size % multiple
 
 
 def _shrunk(stride: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:

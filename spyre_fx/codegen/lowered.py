@@ -68,6 +68,12 @@ class LaunchSize:
     """What it must be a multiple of: the tiles of the loops that count it."""
     places: tuple[tuple[str, int, int, int], ...]
     """Input or output, dim, and the ratio (numerator, denominator) of the dim to the size."""
+    padded: bool = False
+    """Whether the last tile may lack rows: the host fills it with zeros, of which no other row is made."""
+
+    def launched(self, value: int) -> int:
+        """The size that the program runs at: whole tiles."""
+        return -(-value // self.multiple_of) * self.multiple_of
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,10 @@ class Lowered:
     """Sizes that may differ from launch to launch."""
     notes: dict[str, Any] = field(default_factory=dict)
     """Figures for the report (LX plan, lower bounds, host copies), by name; plain data only."""
+
+    def launched(self, values: Mapping[str, int]) -> dict[str, int]:
+        """The sizes that a program runs at when the inputs have those of ``values``: whole tiles."""
+        return {size.name: size.launched(values[size.name]) for size in self.sizes if size.name in values}
 
     def shape_at(self, name: str, shape: Sequence[int], values: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of an input or output at launch: ``shape`` where sizes are the largest.

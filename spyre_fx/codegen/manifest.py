@@ -154,7 +154,7 @@ def _decode_argument(data: Json) -> Argument:
 
 def _decode_size(data: Json) -> LaunchSize:
     places = tuple((str(name), int(dim), int(above), int(below)) for name, dim, above, below in data["places"])
-    return LaunchSize(data["name"], int(data["largest"]), int(data["multiple_of"]), places)
+    return LaunchSize(data["name"], int(data["largest"]), int(data["multiple_of"]), places, bool(data["padded"]))
 
 
 def _encode_constant(constant: Constant, file: str) -> Json:

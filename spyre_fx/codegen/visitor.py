@@ -14,7 +14,7 @@ emit       OpSpec and LoopSpec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from torch.fx import GraphModule
@@ -27,6 +27,7 @@ from spyre_fx.codegen.emit import Emitter
 from spyre_fx.codegen.holding import Holder
 from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, kernels, kernels_of
 from spyre_fx.codegen.launch import Launch
+from spyre_fx.codegen.launch_rows import separate_symbols
 from spyre_fx.codegen.lifetimes import Windows
 from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, LaunchSize, Lowered, Step
 from spyre_fx.codegen.memory import Plan, plan_memory
@@ -83,7 +84,7 @@ def lower_graph(gm: GraphModule, target: Target) -> Lowered:
         in_spec=top.in_spec,
         out_spec=top.out_spec,
         input_types=top.input_types,
-        sizes=tuple(_launch_sizes(launch, top)),
+        sizes=tuple(_launch_sizes(launch, top, separate_symbols(items, launch.extents, launch.counts))),
         notes={
             "lx_bytes": plan.lx_bytes,
             "lx_bound": plan.lx_bound,
@@ -141,7 +142,7 @@ def _argument(buffer: Buffer, layouts: Layouts, plan: Plan, numbers: dict[Buffer
     )
 
 
-def _launch_sizes(launch: Launch, top: Top) -> Iterator[LaunchSize]:
+def _launch_sizes(launch: Launch, top: Top, separate: Collection[str]) -> Iterator[LaunchSize]:
     """The sizes that may differ from launch to launch, and where inputs and outputs have them."""
     places: dict[str, list[tuple[str, int, int, int]]] = {symbol: [] for symbol in launch.largest}
     for name, dim, symbol in top.input_sizes:
@@ -150,7 +151,7 @@ def _launch_sizes(launch: Launch, top: Top) -> Iterator[LaunchSize]:
         for dim, extent in launch.extents.get(buffer, {}).items():
             places[extent.symbol].append((buffer.name, dim, extent.share.numerator, extent.share.denominator))
     for symbol, largest in launch.largest.items():
-        yield LaunchSize(symbol, largest, launch.multiples[symbol], tuple(places[symbol]))
+        yield LaunchSize(symbol, largest, launch.multiples[symbol], tuple(places[symbol]), symbol in separate)
 
 
 def _steps(items: Sequence[Item], emitter: Emitter) -> list[Step]:
