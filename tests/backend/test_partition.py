@@ -128,7 +128,7 @@ def test_what_stays_inside_loops_is_computed_again() -> None:
 
 
 def test_the_cost_model_tiles_both_halves() -> None:
-    model, wide = nn.Sequential(nn.Linear(256, 2048), nn.GELU(), nn.Linear(2048, 256)), torch.randn(2048, 256)
+    model, wide = nn.Sequential(nn.Linear(256, 2048), nn.GELU(), nn.Linear(2048, 256)), torch.randn(8192, 256)
     backend = check(model, wide, tile="auto", loss=lambda y: y.square().mean())
     assert [record.loops >= 1 for record in backend.graphs] == [True, True]
 
