@@ -47,13 +47,17 @@ def stack(b: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Any:
 def constant_pad_nd(b: Builder, x: Tensor, pad: Sequence[int], value: Number = 0) -> Any:
     if any(amount < 0 for amount in pad):
         return None
-    rank = len(x.shape)
-    whole = b.buffer(b.node.name if b.node else "pad", b.out.shape, b.out.dtype).whole()
-    b.copy_into(b.scalar(value, x.dtype).expand(b.out.shape), whole)
+    before = [0] * (len(x.shape) - len(pad) // 2) + [*reversed(pad[::2])]
+    return padded(b, x, before, b.out.shape, value, b.node.name if b.node else "pad")
+
+
+def padded(b: Builder, x: Tensor, before: Sequence[int], shape: Sequence[int], filler: Number, name: str) -> Access:
+    """A new tensor of ``shape`` with x behind ``before`` elements of each dim, and ``filler`` around it."""
+    whole = b.buffer(name, shape, x.dtype).whole()
+    b.copy_into(b.scalar(filler, x.dtype).expand(shape), whole)
     window: Access | None = whole
-    for position in range(len(pad) // 2):
-        dim = rank - 1 - position
-        window = None if window is None else window.narrow(dim, pad[2 * position], x.shape[dim])
+    for dim, (start, size) in enumerate(zip(before, x.shape, strict=True)):
+        window = None if window is None else window.narrow(dim, start, size)
     assert window is not None, "a whole dim can be cut anywhere"
     b.copy_into(x, window)
     return whole

@@ -15,6 +15,7 @@ import torch
 
 from spyre_fx.codegen.access import Access
 from spyre_fx.codegen.builder import Builder, Number, Tensor
+from spyre_fx.codegen.decompose.joins import padded
 
 MOST_PLACES = 128
 """Windows of more places are left to the host: each takes an op of its own."""
@@ -84,16 +85,9 @@ def channels_last(b: Builder, x: Tensor, windows: Windows, filler: Number) -> Ac
     moved = source.permute((0, *range(2, rank + 2), 1))
     if not any((*windows.before, *windows.after)):
         return b.copy(moved)
-    padded = [sum(sizes) for sizes in zip(windows.before, windows.sizes, windows.after, strict=True)]
-    shape = (moved.shape[0], *padded, moved.shape[-1])
-    whole = b.buffer(f"{b.node.name if b.node else 'image'}_padded", shape, source.dtype).whole()
-    b.copy_into(b.scalar(filler, source.dtype).expand(shape), whole)
-    window: Access | None = whole
-    for dim, (start, size) in enumerate(zip(windows.before, windows.sizes, strict=True), 1):
-        window = None if window is None else window.narrow(dim, start, size)
-    assert window is not None, "a whole dim can be cut anywhere"
-    b.copy_into(moved, window)
-    return whole
+    sizes = [sum(parts) for parts in zip(windows.before, windows.sizes, windows.after, strict=True)]
+    shape = (moved.shape[0], *sizes, moved.shape[-1])
+    return padded(b, moved, (0, *windows.before, 0), shape, filler, f"{b.node.name if b.node else 'image'}_padded")
 
 
 def at_place(image: Access, windows: Windows, place: Sequence[int]) -> Access:
