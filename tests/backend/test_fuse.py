@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from spyre_fx import CountedLoop, OptionError
+from spyre_fx import CountedLoop, LoopGroup, OptionError
 from spyre_fx.backend import Backend, clusters, compile, kernels
 from spyre_fx.backend.fuse import with_kernels
 from spyre_fx.backend.kernels import Kernel, Kernels
 from spyre_fx.backend.torch_compat import missing_compiler
+from spyre_fx.transforms.executor.lanes import plan_lanes
 from spyre_fx.transforms.tile import tile
 from tests.backend.helpers import assert_same, tiling
 
@@ -64,6 +65,19 @@ def test_bodies_write_through_kernels(uncompiled: None) -> None:
     assert "(buffer_0, out_0)" in phase.schedule.text  # no temporary, no copy
     assert phase.schedule.text.count("\n") == 3
     assert_same(fused(X, W), F.gelu(X @ W) * 2 + 1)
+
+
+@pytest.mark.parametrize("body", [["add", "gelu"], [LoopGroup(2, [1], ["add", "gelu"])]])
+def test_loops_with_kernels_share_threads(body: Any, uncompiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel keeps the interpreter lock, so that a second lane would wait for the first."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    x = torch.randn(1024, 1024)
+    tiled = tile(make_fx(lambda x: F.gelu(x + 1), tracing_mode="fake")(x), [LoopGroup(4, [0], body)])
+    fused = with_kernels(tiled, Kernels())
+    plans = [gm.loop_0.plan() for gm in (tiled, fused)]
+    assert [plan_lanes(plan, x.nbytes) for plan in plans] == [2, 1]
+    assert [plan.locks for plan in plans] == [False, True]
+    assert_same(fused(x), F.gelu(x + 1))
 
 
 def test_a_view_that_is_read_inside_and_outside(uncompiled: None) -> None:

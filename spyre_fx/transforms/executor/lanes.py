@@ -4,7 +4,8 @@
                           op 1 | wait | op 2 | wait | ...                    op 1, op 2, ... of tile 1, tile 3, ...
 
 Small ops spend much of their time waiting for the slowest thread, and all of it on a machine that does something else
-as well; and a tile stays in the cache of one processor. Ops let go of the interpreter lock while they compute.
+as well; and a tile stays in the cache of one processor. Ops let go of the interpreter lock while they compute. Kernels
+compiled by Inductor do not, so that lanes would wait for each other: these share threads.
 """
 
 from __future__ import annotations
@@ -46,14 +47,15 @@ def lanes_of(trips: int, scratch: int, written: int, threads: int) -> int:
 
 
 def plan_lanes(plan: LoopPlan, written: int) -> int:
-    """The lanes of an outermost loop: 1 where a trip reads what another wrote, or two write to the same place.
+    """The lanes of an outermost loop: 1 where a trip reads what another wrote, where two write to the same place, and
+    where they would wait for the interpreter lock.
 
     Args:
         written: bytes of the results.
     """
     is_free = not plan.carried and all(cut.stride for phase in plan.phases for cut in phase.cuts)
     trips = sum(phase.trips for phase in plan.phases)
-    if not is_free or plan.device.type != "cpu":
+    if not is_free or plan.locks or plan.device.type != "cpu":
         return 1
     return lanes_of(trips, plan.scratch, written, torch.get_num_threads())
 

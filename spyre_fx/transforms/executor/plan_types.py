@@ -34,6 +34,7 @@ class Schedule:
     """A body as straight code.
 
     ``code(*tiles, *destinations, *buffers, *children)`` runs one trip; ``text`` is its source. ``scratch`` is in bytes.
+    ``locks``: it calls compiled kernels, also in loops inside, and these keep the interpreter lock while they compute.
     """
 
     code: Callable[..., None]
@@ -41,6 +42,7 @@ class Schedule:
     buffers: tuple[Buffer, ...]
     children: tuple[Child, ...]
     scratch: int
+    locks: bool
 
 
 @dataclass(frozen=True)
@@ -68,3 +70,8 @@ class LoopPlan:
     copied: tuple[tuple[int, int], ...]
     scratch: int
     device: torch.device
+
+    @property
+    def locks(self) -> bool:
+        """Whether a trip keeps the interpreter lock while it computes."""
+        return any(phase.schedule.locks for phase in self.phases)

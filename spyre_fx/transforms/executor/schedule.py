@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from spyre_fx.transforms.executor.codegen import compile_graph
-from spyre_fx.transforms.executor.out_forms import out_form, results_of
+from spyre_fx.transforms.executor.out_forms import is_kernel, out_form, results_of
 from spyre_fx.transforms.executor.placement import (
     RESHAPES,
     Placement,
@@ -87,8 +87,11 @@ class _Emitter:
         self._drop_unused()
         self.code.lint()
         code, text = compile_graph(self.code, self.body)
-        plans = (Child(plan, self.packing.offsets[i]) for plan, i in self.placement.children.values())
-        return Schedule(code, text, tuple(self.buffers), tuple(plans), self.packing.nbytes)
+        plans = tuple([Child(plan, self.packing.offsets[i]) for plan, i in self.placement.children.values()])
+        locks = any(is_kernel(node.target) for node in self.body.graph.nodes) or any(
+            child.plan.locks for child in plans
+        )
+        return Schedule(code, text, tuple(self.buffers), plans, self.packing.nbytes, locks)
 
     def _buffer(self, value: torch.Tensor, lifetime: int) -> fx.Node:
         buffer = Buffer(self.packing.offsets[lifetime], tuple(value.shape), tuple(value.stride()), value.dtype)
