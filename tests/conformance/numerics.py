@@ -70,7 +70,14 @@ def breach(result: Any, eager: Any, exact: Any, excuses: Excuses = nothing_excus
 
 
 def clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    return [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x) for x in tensors]
+    return [copied(x) for x in tensors]
+
+
+def copied(x: torch.Tensor, strides: tuple[int, ...] | None = None) -> torch.Tensor:
+    """New memory with the values of ``x`` and with strides; along one of 0 the first value is that of all."""
+    strides = x.stride() if strides is None else strides
+    first = x[tuple(slice(1) if stride == 0 else slice(None) for stride in strides)]
+    return torch.empty_strided(first.shape, strides, dtype=x.dtype).copy_(first).expand(x.shape)
 
 
 def exact_values(gm: fx.GraphModule, tensors: list[torch.Tensor]) -> Any:

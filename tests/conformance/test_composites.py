@@ -113,3 +113,28 @@ def test_wrong_attention_is_wrong_by_its_steps_too(name):
     for seed in range(10):
         tensors = heads(seed, 2)
         assert "an error of" in problem(WRONG[name](*tensors), tensors)
+
+
+def normed(x, y):
+    return F.layer_norm(x @ y, (16,))
+
+
+WRONG_NORMS = {
+    "a column is left out": lambda x, y: F.layer_norm((x @ y)[:, :-1], (15,), eps=1e-5),
+    "a tile of the product is left out": lambda x, y: normed(x[:, :30], y[:30]),
+    "another row": lambda x, y: normed(x.roll(1, 0), y),
+    "a larger epsilon": lambda x, y: F.layer_norm(x @ y, (16,), eps=1e-3),
+    "a product in halves": lambda x, y: F.layer_norm((x @ y).half().float(), (16,)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_NORMS)
+def test_a_wrong_norm_is_wrong_by_its_steps_too(name):
+    for seed in range(10):
+        torch.manual_seed(seed)
+        tensors = [torch.randn(5, 32), torch.randn(32, 16)]
+        gm = graph(normed, *tensors)
+        found = WRONG_NORMS[name](*tensors)
+        found = F.pad(found, (0, 16 - found.shape[1]))
+        excuses = Composite(gm, tensors).excuses
+        assert "an error of" in breach(found, gm(*tensors), partial(exact_values, gm, tensors), excuses)
