@@ -1,6 +1,6 @@
-"""Let the ops of a functional graph write over values that nobody reads any more.
+"""Let the ops of a functional graph write over values that nobody reads any more, and to memory of large pages.
 
-    m = mm(x, w)                          m = mm(x, w)
+    m = mm(x, w)                          m = fresh(...);  mm.out(x, w, out=m)
     y = gelu(m)                   ->      gelu.out(m, out=m)
     count_1 = add(count, 1)               add.out(count, 1, out=count)
     copy_(count, count_1)
@@ -22,7 +22,8 @@ from spyre_fx.analysis.fake import copy_graph
 from spyre_fx.backend.write_forms import WRITES
 from spyre_fx.torch_compat import copy_calling_convention
 from spyre_fx.transforms.executor.liveness import liveness
-from spyre_fx.transforms.executor.out_forms import out_form
+from spyre_fx.transforms.executor.out_forms import out_form, results_of
+from spyre_fx.transforms.executor.pages import fresh, is_large
 
 aten = torch.ops.aten
 
@@ -64,6 +65,9 @@ class _Rewriter:
                 env[node] = env[memory]
             elif self._is_done(node):
                 env[node] = env[node.args[0]]
+            elif self._is_large(node):
+                env[node] = _fresh(graph, node)
+                _emit(graph, node, env, node)
             else:
                 env[node] = graph.node_copy(node, env.__getitem__)
         copy_calling_convention(self.gm.graph, graph)
@@ -80,6 +84,11 @@ class _Rewriter:
         for operand in node.all_input_nodes:
             if operand is not written:
                 self.last_read.update(dict.fromkeys(self.live.roots[operand], position))
+
+    def _is_large(self, node: fx.Node) -> bool:
+        """Whether the op makes one value, too large for an allocator to keep, and can make it where it is told."""
+        results = results_of(node) if self.live.roots[node] == {node} else ()
+        return len(results) == 1 and is_large(results[0]) and out_form(node) is not None
 
     def _is_done(self, node: fx.Node) -> bool:
         """True for the copy of a value that is in its place already."""
@@ -165,6 +174,14 @@ def _emit(graph: fx.Graph, node: fx.Node, env: dict[fx.Node, fx.Node], memory: f
         form.emit(graph, args, kwargs, [env[memory]])
     for made in [*graph.nodes][before:]:
         made.stack_trace = node.stack_trace
+
+
+def _fresh(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """Memory for the value of ``node``."""
+    (kind,) = results_of(node)
+    made = graph.call_function(fresh, (tuple(kind.shape), tuple(kind.stride()), kind.dtype, kind.device))
+    made.stack_trace = node.stack_trace
+    return made
 
 
 def _same_type(one: fx.Node, other: fx.Node) -> bool:

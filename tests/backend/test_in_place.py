@@ -13,6 +13,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from spyre_fx.backend.in_place import in_place
 from spyre_fx.backend.write_forms import WRITES
+from spyre_fx.transforms.executor import pages
+from spyre_fx.transforms.executor.pages import fresh
 
 aten = torch.ops.aten
 
@@ -224,3 +226,20 @@ def test_each_write_gives_what_the_op_gives(op: Any) -> None:
     found = X.clone()
     fx.GraphModule({}, graph)(found, *(arg for arg in args[op] if isinstance(arg, (Tensor, list))))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_large_values_are_made_in_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "LEAST", 1 << 20)
+    x, w = torch.randn(1024, 64), torch.randn(64, 512)
+
+    def fn(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y = x @ w
+        return y.relu().t(), (x @ x.t()).softmax(1), x.sum(1)
+
+    gm = make_fx(fn, tracing_mode="fake")(x, w)
+    runnable = in_place(gm)
+    made = [node for node in runnable.graph.nodes if node.target is fresh]
+    assert [node.args[0] for node in made] == [(1024, 512), (1024, 1024)]  # relu and softmax write over these
+    for found, expected in zip(runnable(x, w), fn(x, w), strict=True):
+        assert torch.equal(found, expected) and found.stride() == expected.stride()
+    assert not gm.graph.find_nodes(op="call_function", target=fresh)

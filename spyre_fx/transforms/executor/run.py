@@ -18,6 +18,7 @@ import torch
 
 from spyre_fx.torch_compat import has_modes
 from spyre_fx.transforms.executor.lanes import plan_lanes, run_lanes
+from spyre_fx.transforms.executor.pages import fresh
 from spyre_fx.transforms.executor.plan_types import Buffer, LoopPlan, PhasePlan
 from spyre_fx.transforms.executor.slices import tiles_of
 from spyre_fx.transforms.executor.windows import Cut
@@ -34,10 +35,10 @@ class Bound:
 
 def execute(plan: LoopPlan, args: Sequence[Any], result_types: Sequence[TensorType]) -> list[torch.Tensor]:
     """Run an outermost loop; the results are fresh."""
-    results = [torch.empty_strided(k.shape, k.stride, dtype=k.dtype, device=k.device) for k in result_types]
+    results = [fresh(k.shape, k.stride, k.dtype, k.device) for k in result_types]
     # A mode or profiler that looks at ops sees those of its own thread.
     lanes = 1 if has_modes() else plan_lanes(plan, sum(result.nbytes for result in results))
-    scratch = torch.empty(plan.scratch * lanes, dtype=torch.uint8, device=plan.device)
+    scratch = fresh((plan.scratch * lanes,), (1,), torch.uint8, plan.device)
     bound = [_bind(plan, scratch, lane * plan.scratch) for lane in range(lanes)]
     with _as_recorded(plan.device.type):
         if lanes == 1:
