@@ -78,11 +78,6 @@ def test_other_convolutions_are_left_to_the_host(options, image, weight):
     assert host_ops(bundle) == ["aten.convolution.default"]
 
 
-def test_so_are_transposed_ones():
-    bundle = lowered(lambda x, w: F.conv_transpose2d(x, w), half(2, 8, 4, 4), half(8, 8, 3, 3))
-    assert host_ops(bundle) == ["aten.convolution.default"]
-
-
 LARGEST = {
     "2 by 2": (lambda x: F.max_pool2d(x, 2), (2, 64, 8, 8)),
     "overlapping": (lambda x: F.max_pool2d(x, 3, 2, 1), (2, 10, 9, 9)),

@@ -51,13 +51,25 @@ def constant_pad_nd(b: Builder, x: Tensor, pad: Sequence[int], value: Number = 0
     return padded(b, x, before, b.out.shape, value, b.node.name if b.node else "pad")
 
 
-def padded(b: Builder, x: Tensor, before: Sequence[int], shape: Sequence[int], filler: Number, name: str) -> Access:
-    """A new tensor of ``shape`` with x behind ``before`` elements of each dim, and ``filler`` around it."""
+def padded(
+    b: Builder,
+    x: Tensor,
+    before: Sequence[int],
+    shape: Sequence[int],
+    filler: Number,
+    name: str,
+    steps: Sequence[int] | None = None,
+) -> Access:
+    """A new tensor of ``shape`` with x behind ``before`` elements of each dim, and ``filler`` around it.
+
+    args:
+        steps: how far apart the elements of x are, dim by dim, with ``filler`` between them; one where not given.
+    """
     whole = b.buffer(name, shape, x.dtype).whole()
     b.copy_into(b.scalar(filler, x.dtype).expand(shape), whole)
     window: Access | None = whole
-    for dim, (start, size) in enumerate(zip(before, x.shape, strict=True)):
-        window = None if window is None else window.narrow(dim, start, size)
+    for dim, (start, size, step) in enumerate(zip(before, x.shape, steps or [1] * len(shape), strict=True)):
+        window = None if window is None else window.narrow(dim, start, size, step)
     assert window is not None, "a whole dim can be cut anywhere"
     b.copy_into(x, window)
     return whole
