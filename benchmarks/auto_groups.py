@@ -36,9 +36,11 @@ SUM_SIZES: dict[Accumulate, int] = {"float32": 2, "operand": 1}
 """Elements of half precision in the room of one element of a sum."""
 ONE = Target(name="2 MiB", cores=1, lx_fixed_reserve=0, lx_reserve_share=0.0, whole_sticks=False)
 SPYRE = Target.spyre()
-CORE = Target(name="plain", cores=1, whole_sticks=False)
+SHARE = SPYRE.call_bytes // SPYRE.cores
+"""What one core may move in the time in which an op starts: memory serves all of them."""
+CORE = Target(name="plain", cores=1, whole_sticks=False, call_bytes=SHARE)
 """One of Spyre's, with values in plain bytes, as the schedules by hand count them."""
-DEVICE = Target(name="sticks", cores=1)
+DEVICE = Target(name="sticks", cores=1, call_bytes=SHARE)
 """The same with values in sticks, as the simulated device counts."""
 
 

@@ -139,6 +139,24 @@ def test_keys_are_moved_to_other_sticks_once_for_all_tiles_of_queries(queries: i
     assert bundle.counters.hbm_bytes == 2 * 2 * queries * 64 * 2 + 2 * whole + tiles * 2 * whole + numbers
 
 
+@pytest.mark.parametrize("windows", [False, True])
+@pytest.mark.parametrize("kib", [224, 448, 1024])
+def test_keys_that_an_inner_loop_reads_tile_by_tile_are_not_kept(kib: int, windows: bool) -> None:
+    """Addresses in LX are fixed: with room for all keys, too, each tile of queries reads them anew."""
+    case, target = (
+        Case(attention, ((1, 256, 64), (1, 1024, 64), (1, 1024, 64)), kib),
+        scratchpad(kib, lx_windows=windows),
+    )
+    gm, args = case.graph(), case.args()
+    names = [node.name for node in gm.graph.nodes if node.op == "call_function"]
+    tiled = spyre_fx.tile(gm, [spyre_fx.LoopGroup(2, {"bmm": 1}, [spyre_fx.LoopGroup(8, {"bmm": 2}, names)])])
+    assert sum(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules()) == 2
+    bundle = spyre_fx.lower(tiled, target)
+    torch.testing.assert_close(bundle.run(*args), attention(*args), rtol=1e-2, atol=1e-2)
+    assert bundle.counters is not None and bundle.counters.hbm_bytes == traffic(tiled, target).total
+    assert traffic(tiled, target).read > 2 * 2 * 1024 * 64 * 2
+
+
 @dataclass(frozen=True)
 class Spread:
     """A case on several cores, each with so many KiB of its own."""

@@ -6,7 +6,8 @@
   not fit with one more pass over its input, everything else streams.
 - A loop whose trip fits keeps what its body makes, and its tiles: a sliced argument is read once, an assembled result
   written once, a carried value stays. Arguments that every trip needs whole are kept as far as room is left, the
-  smallest first; the others are streamed, in every trip, by the ops that read them. So are slices that only inner
+  smallest first; the others are streamed, in every trip, by the ops that read them. (A scratchpad of sticks keeps none
+  that an inner loop reads tile by tile: addresses in it are fixed.) So are slices that only inner
   loops read: a trip keeps them if there is room, or else the inner loops read them.
 - A loop whose trip does not fit keeps nothing: its ops move their tiles as those of the outermost graph move tensors.
 - What such a loop carries is made and taken up in the scratchpad, where it begins as a constant right before the loop

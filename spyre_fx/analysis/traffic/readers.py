@@ -28,6 +28,23 @@ def only_loops_read(body: fx.GraphModule, argument: fx.Node) -> bool:
     )
 
 
+def is_cut_inside(body: fx.GraphModule, argument: fx.Node) -> bool:
+    """Whether some loop, further in too, reads an argument, or a view of it, tile by tile."""
+    for user in argument.users:
+        loop = loop_of(body, user)
+        if loop is None:
+            if is_view(user) and is_cut_inside(body, user):
+                return True
+            continue
+        places = [i for i, arg in enumerate(user.args) if arg is argument]
+        insides = [(inner, inner.graph.find_nodes(op="placeholder")) for inner in map(loop.body, loop.phases)]
+        if any(
+            loop.arguments[i] is not None or is_cut_inside(inner, all_[i]) for i in places for inner, all_ in insides
+        ):
+            return True
+    return False
+
+
 def is_whole_inside(body: fx.GraphModule, argument: fx.Node) -> bool:
     """Whether a loop reads all of an argument, or of a view of it, in each of its trips."""
     for user in argument.users:

@@ -20,7 +20,13 @@ from spyre_fx.analysis.traffic.cores import divided, least_reads
 from spyre_fx.analysis.traffic.moved import Moved
 from spyre_fx.analysis.traffic.ops import is_look_up, op_reads, product_rereads
 from spyre_fx.analysis.traffic.passing import passed
-from spyre_fx.analysis.traffic.readers import is_read_once, is_whole_inside, only_loops_read, readers_through_views
+from spyre_fx.analysis.traffic.readers import (
+    is_cut_inside,
+    is_read_once,
+    is_whole_inside,
+    only_loops_read,
+    readers_through_views,
+)
 from spyre_fx.analysis.traffic.staying import Staying, staying
 from spyre_fx.analysis.traffic.turning import turned, turned_outside
 
@@ -361,10 +367,12 @@ def _inner(body: fx.GraphModule, node: fx.Node, trip: Trip) -> Trip:
 def _kept(trip: Trip, room: int) -> dict[int, int]:
     """The arguments that fit into ``room``, with their bytes: whole, or slices for inner loops.
 
-    First those that an inner loop reads whole in each of its trips, then the smallest.
+    First those that an inner loop reads whole in each of its trips, then the smallest. Addresses in a scratchpad of
+    sticks are fixed, so that no loop reads a tile of what is kept there.
     """
     kept: dict[int, int] = {}
-    choice = (*trip.whole, *trip.passed_on)
+    is_fixed = trip.storage.stick_bytes > 0
+    choice = [i for i in (*trip.whole, *trip.passed_on) if not (is_fixed and is_cut_inside(trip.body, trip.inputs[i]))]
     order = sorted((not is_whole_inside(trip.body, trip.inputs[i]), trip.size(i) * trip.times(i), i) for i in choice)
     for _, size, argument in order:
         if size <= room:

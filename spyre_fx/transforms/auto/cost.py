@@ -171,7 +171,7 @@ class CostModel:
         written += trips.numbers(tiles) + trips.turned + trips.handed(tiles)
         moved, priced = written, float(written)
         counts = trips.counts(tiles)
-        for piece, times in trips.reads(tiles, self._room(trips, tiles, working_set)):
+        for piece, times in trips.reads(tiles, self._room(trips, tiles, working_set), self.storage.stick_bytes > 0):
             price = self.price(piece.byte_size)
             moved += piece.byte_size * times if price else 0
             priced += piece.byte_size * times * price

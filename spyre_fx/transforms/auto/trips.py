@@ -120,12 +120,15 @@ class Trips:
             most = max(most, live)
         return math.ceil(most)
 
-    def reads(self, tiles: Sequence[int], room: int) -> list[tuple[Piece, int]]:
+    def reads(self, tiles: Sequence[int], room: int, whole: bool = False) -> list[tuple[Piece, int]]:
         """For each input how often its bytes are read from main memory.
 
         A tile of an input is read when a trip needs another one. What the trips of a loop read again is kept as long
         as ``room`` lasts, the smallest first; else each trip reads it anew. Of several cores each reads and keeps
         what it needs.
+
+        args:
+            whole: keep nothing that loops further in read tile by tile: addresses in a scratchpad of sticks are fixed.
         """
         counts, shares = self.counts(tiles), self.shares(tiles)
         found: list[tuple[Piece, int]] = []
@@ -139,7 +142,7 @@ class Trips:
                     continue
                 in_set = piece.cut_by and not cuts  # a tile of a trip: part of the working set, for one core
                 taken = size - size / each if in_set else size
-                if taken <= room:
+                if taken <= room and not (whole and cuts):
                     room -= math.ceil(taken)
                     break
                 times *= counts[loop]
