@@ -9,7 +9,7 @@ tiles of it together if there are loops from tile to tile inside::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -138,21 +138,37 @@ def lane_axes(node: fx.Node, maps: Iterable[IndexMap], lanes: Lanes) -> Iterator
     args:
         maps: those of its operands, then those of its results.
     """
+    used = list(maps)
+    for (tensor, dim), index_map in zip(lane_dims(node, used, lanes), used, strict=True):
+        if dim is not None:
+            yield tensor, index_map[dim][-1]
+
+
+def lane_dims(node: fx.Node, maps: Sequence[IndexMap], lanes: Lanes) -> list[tuple[torch.Tensor, int | None]]:
+    """Each tensor that an op reads or makes, with the dim in its sticks; None where that has no axis.
+
+    args:
+        maps: as ``lane_axes`` takes them; which of their dims have any axis is all that is asked of them.
+    """
     call = call_of(node)
     known = [*map(lanes.of, operands_of(node)), *(lanes.of(node, i) for i in range(len(call.results)))]
+    found = []
     for tensor, index_map, dim in zip((*call.operands, *call.results), maps, known, strict=True):
-        axis = lane_axis(tensor, index_map) if dim is None else None
-        if dim is not None and dim != SPARSE and index_map[dim]:
-            axis = index_map[dim][-1]
-        if axis is not None:
-            yield tensor, axis
+        own = _dense_dim(tensor, index_map) if dim is None else dim
+        found.append((tensor, own if own is not None and own != SPARSE and index_map[own] else None))
+    return found
 
 
 def lane_axis(tensor: torch.Tensor, index_map: IndexMap) -> int | None:
     """The axis along which neighbours lie in memory; None where no dim has two elements."""
+    dim = _dense_dim(tensor, index_map)
+    return None if dim is None else index_map[dim][-1]
+
+
+def _dense_dim(tensor: torch.Tensor, index_map: IndexMap) -> int | None:
     dims = [dim for dim, size in enumerate(tensor.shape) if size != 1 and index_map[dim]]
     dense = [dim for dim in dims if tensor.stride(dim) == 1] or dims
-    return index_map[dense[-1]][-1] if dense else None
+    return dense[-1] if dense else None
 
 
 def _axes(index_map: IndexMap) -> set[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import torch
@@ -12,9 +12,6 @@ from torch import fx
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.iteration import Kind
 from spyre_fx.analysis.regions import Dataflow, Value, readers
-from spyre_fx.analysis.rules.pointwise import pointwise
-from spyre_fx.analysis.rules.table import rule_for
-from spyre_fx.analysis.traffic.turning import turned_by
 from spyre_fx.transforms.accumulate import goes_into_sum
 from spyre_fx.transforms.atoms import AtomMap
 from spyre_fx.transforms.auto.facts import flops
@@ -84,16 +81,16 @@ class Piece:
         spread = self.readers, self.maker, self.step_bytes
         return self.byte_size, self.cut_by, self.first, self.last, self.home, self.summed_by, flags, spread
 
-    def times(self, shares: Sequence[float]) -> int:
+    def times(self, shares: tuple[float, ...]) -> int:
         """How often all cores together read it once it is kept for all that read it."""
         return max((reader.times(shares) for reader in self.readers), default=1)
 
-    def tile_times(self, shares: Sequence[float]) -> int:
+    def tile_times(self, shares: tuple[float, ...]) -> int:
         """The same of a tile, which is held only where each core reads a slice of its own."""
         found = [reader.times(shares) for reader in self.readers]
         return sum(found) if max(found, default=1) > 1 else 1
 
-    def size(self, shares: Sequence[float]) -> float:
+    def size(self, shares: tuple[float, ...]) -> float:
         """Bytes of the part that one trip sees, where ``shares`` has the part of each loop's axis that a tile is."""
         size = float(self.byte_size)
         for loop in self.cut_by:
@@ -141,7 +138,7 @@ class _Collector:
         is_product = any(self.tree.refined.atoms[a].combine == "matmul" for a in self._atoms(op))
         lanes = self.sizes.storage.lanes
         may_turn = self.sizes.storage.stick_bytes and (is_product or op in lanes.copied)
-        for operand in turned_by(op, lanes) if may_turn else ():
+        for operand in self.sizes.of_op(op).turned if may_turn else ():
             read[operand].is_turned |= read[operand].is_input and not _is_parameter(read[operand].value.node)
         for piece in read:
             piece.last = max(piece.last, here)
@@ -151,7 +148,7 @@ class _Collector:
         storage = self.sizes.storage
         self._division = None
         if storage.stick_bytes and storage.cores > 1 and not is_view(op):
-            self._division, spreads = spreads_of(self.tree, op, storage)
+            self._division, spreads = spreads_of(self.tree, op, self.sizes)
             for piece, spread in zip(read, spreads, strict=True):
                 piece.readers += (spread,)
         for index, index_map in enumerate(self.tree.refined.results[op]):
@@ -200,10 +197,10 @@ class _Collector:
             self._add_running_rows(value, index_map)
             if self._combine(op) in _WEIGHTS and self._takes_over(value, index_map, size):
                 first = min(here + 1, len(self.tree.ops) - 1)
-        elif self._runs_in_place(op) and self._takes_over(value, index_map, size):
+        elif self.sizes.of_op(op).runs_in_place and self._takes_over(value, index_map, size):
             first = min(here + 1, len(self.tree.ops) - 1)
         piece = Piece(value, size, cut_by, first, here, home, summed_by=tuple(reduced))
-        piece.maker, piece.step_bytes = self._division, sum(self.sizes.storage.step_bytes(op))
+        piece.maker, piece.step_bytes = self._division, self.sizes.of_op(op).step_bytes
         piece.is_wide = size > self.sizes.of(value)
         piece.wide_flops = flops(op) if reduced and piece.is_wide else 0
         piece.is_online = self._is_online(op)
@@ -279,9 +276,6 @@ class _Collector:
     def _wide_bytes(self, op: fx.Node, value: Value) -> int:
         return self.sizes.in_dtype(value, self._wide_dtype(op, value))
 
-    def _runs_in_place(self, op: fx.Node) -> bool:
-        return rule_for(op.target) is pointwise or self.sizes.storage.runs_in_place(op)
-
     def _add_temporaries(self, op: fx.Node) -> None:
         """The operands of a reduction in half precision, widened for a running sum in float32.
 
@@ -290,7 +284,7 @@ class _Collector:
         here, path = self.position[op], self.tree.path[op]
         if self._is_online(op):
             return
-        scratch = self.sizes.storage.scratch_bytes(op)
+        scratch = self.sizes.of_op(op).scratch_bytes
         if scratch:
             cut = self._cut_by(op, self.tree.refined.results[op][0])
             self.pieces.append(Piece(Value(op), scratch, cut, here, here, path))

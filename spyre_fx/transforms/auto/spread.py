@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from torch import fx
 
 from spyre_fx.analysis.iteration import Kind
-from spyre_fx.analysis.storage import Storage
-from spyre_fx.analysis.traffic.cores import Axes, Parts, is_reduced
-from spyre_fx.analysis.traffic.turning import lane_axes
+from spyre_fx.analysis.traffic.cores import Axes, Parts
 from spyre_fx.transforms.atoms import AtomMap
+from spyre_fx.transforms.auto.sizes import Sizes
 from spyre_fx.transforms.auto.tree import LoopTree
 
 
@@ -31,7 +29,7 @@ class Part:
     is_late: bool
     """Whether a reader of the result reduces it, or a step of the op itself."""
 
-    def size(self, shares: Sequence[float]) -> int:
+    def size(self, shares: tuple[float, ...]) -> int:
         """Elements, or sticks, of a tile."""
         extent = self.extent if self.loop is None else max(1, round(self.extent * shares[self.loop]))
         return -(-extent // self.lanes)
@@ -43,23 +41,23 @@ class Division:
 
     cores: int
     parts: tuple[Part, ...]
-    _known: dict[Parts, tuple[Parts, bool]] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[tuple[float, ...], tuple[Parts, bool]] = field(default_factory=dict, compare=False, repr=False)
 
-    def counts(self, shares: Sequence[float]) -> Parts:
+    def counts(self, shares: tuple[float, ...]) -> Parts:
         """Cores per axis."""
         return self._of(shares)[0]
 
-    def breaks(self, shares: Sequence[float]) -> bool:
+    def breaks(self, shares: tuple[float, ...]) -> bool:
         """Whether a tile of results passes through main memory to the cores that reduce it."""
         return self._of(shares)[1]
 
-    def _of(self, shares: Sequence[float]) -> tuple[Parts, bool]:
-        sizes = tuple([part.size(shares) for part in self.parts])
-        if sizes not in self._known:
-            axes = Axes(sizes, self._free, self._late)
+    def _of(self, shares: tuple[float, ...]) -> tuple[Parts, bool]:
+        found = self._known.get(shares)
+        if found is None:
+            axes = Axes(tuple([part.size(shares) for part in self.parts]), self._free, self._late)
             counts = axes.in_loop(self.cores)
-            self._known[sizes] = counts, axes.breaks(counts)
-        return self._known[sizes]
+            found = self._known[shares] = counts, axes.breaks(counts)
+        return found
 
     @cached_property
     def _free(self) -> tuple[int, ...]:
@@ -81,7 +79,7 @@ class Spread:
     division: Division
     lacking: tuple[int, ...]
 
-    def times(self, shares: Sequence[float]) -> int:
+    def times(self, shares: tuple[float, ...]) -> int:
         """How often all cores together read a tile."""
         if not self.lacking:
             return 1
@@ -89,14 +87,16 @@ class Spread:
         return math.prod(counts[axis] for axis in self.lacking)
 
 
-def spreads_of(tree: LoopTree, op: fx.Node, storage: Storage) -> tuple[Division, list[Spread]]:
+def spreads_of(tree: LoopTree, op: fx.Node, sizes: Sizes) -> tuple[Division, list[Spread]]:
     """How cores divide ``op``, and what that means for each of its operands."""
-    refined = tree.refined
+    refined, storage = tree.refined, sizes.storage
     maps = (*refined.operands[op], *refined.results[op])
     lanes: dict[int, int] = {}
-    for value, atom in lane_axes(op, maps, storage.lanes):
-        lanes[atom] = max(lanes.get(atom, 1), storage.stick_bytes // value.itemsize)
-    columns = refined.results[op][0][-1:] if is_reduced(op) else ()
+    for (value, dim), index_map in zip(sizes.lane_dims(op, maps), maps, strict=True):
+        if dim is not None:
+            atom = index_map[dim][-1]
+            lanes[atom] = max(lanes.get(atom, 1), storage.stick_bytes // value.itemsize)
+    columns = refined.results[op][0][-1:] if sizes.of_op(op).is_reduced else ()
     kept = _atoms(refined.results[op][0])
     late = _atoms(columns) | {atom for atom in kept if refined.atoms[atom].kind is not Kind.PARALLEL}
     cut = {tree.loops[loop].cut[op]: loop for loop in tree.path[op]}
@@ -104,7 +104,7 @@ def spreads_of(tree: LoopTree, op: fx.Node, storage: Storage) -> tuple[Division,
     parts = (
         Part(refined.atoms[atom].extent, lanes.get(atom, 1), cut.get(atom), atom in kept, atom in late) for atom in axes
     )
-    division = Division(storage.cores, tuple(parts))
+    division = sizes.same(Division(storage.cores, tuple(parts)))
     found = []
     for operand in refined.operands[op]:
         own = _atoms(operand)

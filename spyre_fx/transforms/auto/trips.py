@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from spyre_fx.analysis.storage import SPARSE, Storage
 from spyre_fx.transforms.auto.facts import value_bytes, values_of
 from spyre_fx.transforms.auto.pieces import Piece, pieces_of
 from spyre_fx.transforms.auto.sizes import Sizes
+from spyre_fx.transforms.auto.spread import Division, Spread
 from spyre_fx.transforms.auto.tree import Loop, LoopTree
 from spyre_fx.transforms.groups import Accumulate
 
@@ -86,9 +87,9 @@ class Trips:
         """Trips of each loop, the remainder included."""
         return [-(-loop.extent // tile) for tile, loop in zip(tiles, self.tree.loops, strict=True)]
 
-    def shares(self, tiles: Sequence[int]) -> list[float]:
+    def shares(self, tiles: Sequence[int]) -> tuple[float, ...]:
         """The part of each loop's axis that a tile is."""
-        return [tile / loop.extent for tile, loop in zip(tiles, self.tree.loops, strict=True)]
+        return tuple([tile / loop.extent for tile, loop in zip(tiles, self.tree.loops, strict=True)])
 
     def calls(self, tiles: Sequence[int]) -> int:
         """How many ops all trips start."""
@@ -154,14 +155,28 @@ class Trips:
     def handed(self, tiles: Sequence[int]) -> int:
         """Bytes of values made in trips that go from core to core, by way of main memory."""
         counts, shares, moved = self.counts(tiles), self.shares(tiles), 0
-        for piece in self.divided:
-            each = piece.times(shares)
-            again = math.prod(counts[loop] for loop in piece.home if loop not in piece.cut_by)
+        for (maker, readers, around), (size, step_bytes) in self._handed.items():
+            each = max((reader.times(shares) for reader in readers), default=1)
+            again = math.prod(counts[loop] for loop in around)
             if each > 1:
-                moved += piece.byte_size * (each + 1) * again
-            if piece.maker is not None and piece.maker.breaks(shares):
-                moved += (2 * piece.byte_size + piece.step_bytes) * again
+                moved += size * (each + 1) * again
+            if maker.breaks(shares):
+                moved += (2 * size + step_bytes) * again
         return moved
+
+    @cached_property
+    def _handed(self) -> Mapping[tuple[Division, frozenset[Spread], tuple[int, ...]], tuple[int, int]]:
+        """Bytes of the values that are divided alike over cores, and read alike, and what their steps move: one sum
+        each for all of them, which many layers have.
+        """
+        found: dict[tuple[Division, frozenset[Spread], tuple[int, ...]], tuple[int, int]] = {}
+        for piece in self.divided:
+            assert piece.maker is not None
+            around = tuple(loop for loop in piece.home if loop not in piece.cut_by)
+            key = piece.maker, frozenset(piece.readers), around
+            size, step_bytes = found.get(key, (0, 0))
+            found[key] = size + piece.byte_size, step_bytes + piece.step_bytes
+        return found
 
     def working_cores(self, tiles: Sequence[int], cores: int) -> int:
         """How many of some cores share the largest value that a trip makes."""
@@ -212,7 +227,7 @@ def _number_bytes(tree: LoopTree, pieces: Sequence[Piece], sizes: Sizes) -> Coun
     if not stick:
         return found
     for op in tree.ops:
-        found[tree.path[op]] += storage.number_bytes(op) * storage.cores
+        found[tree.path[op]] += sizes.of_op(op).number_bytes * storage.cores
     for piece in pieces:
         if piece.summed_by:
             found[piece.home] += stick
