@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+
 import pytest
 import torch
 
 import spyre_fx
 from spyre_fx.transforms.auto import candidates
+from spyre_fx.transforms.auto.alike import Surroundings
 from spyre_fx.transforms.auto.cost import CostModel
 from spyre_fx.transforms.auto.facts import Facts
 from spyre_fx.transforms.auto.regions import _Growth
@@ -62,35 +66,74 @@ def test_loops_must_be_worth_their_calls():
     assert any("loops would cost" in str(reason) for reason in groups.reasons)
 
 
-@pytest.mark.parametrize("function", ["chain", "mlp"])
-def test_work_grows_with_the_graph_and_no_faster(function, monkeypatch):
-    """Visits of ops while regions grow, and costs that are worked out; equal layers cost nothing more."""
-    visits = 0
+def layers(function, count, distinct):
+    """So many layers in a row. Distinct ones are multiplied by a number of their own, so that no two look alike."""
 
-    def counted(method):
+    def run(x, w):
+        for i in range(count):
+            x = (x @ w).relu() if function == "mlp" else x.cumsum(0).cumsum(1).exp().tanh()
+            x = x * (i + 2 if distinct else 2)
+        return x
+
+    return spyre_fx.capture(run, torch.ones(64, 64), torch.ones(64, 64))
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """Counts visits of ops while regions grow, regions, trees, and costs, where what is near is a few layers."""
+    visits = Counter()
+
+    def count(owner, name):
+        method = getattr(owner, name)
+
         def call(self, *args):
-            nonlocal visits
-            visits += 1
+            visits[name] += 1
             return method(self, *args)
 
-        return call
+        monkeypatch.setattr(owner, name, call)
 
-    monkeypatch.setattr(_Growth, "_can_cut", counted(_Growth._can_cut))
-    monkeypatch.setattr(candidates, "NEXT_PRODUCTS", 2)
-    monkeypatch.setattr(CostModel, "tiled", counted(CostModel.tiled))
+    count(_Growth, "_can_cut")
+    count(candidates.Candidates, "along")
+    count(candidates.Candidates, "_trips")
+    count(CostModel, "tiled")
+    for name, value in {"NEXT_PRODUCTS": 2, "MOST_PRODUCTS": 3, "NEAR": 12}.items():
+        monkeypatch.setattr(candidates, name, value)
 
-    def layers(count):
-        def run(x, w):
-            for _ in range(count):
-                x = (x @ w).relu() if function == "mlp" else x.cumsum(0).cumsum(1).exp().tanh()
-            return x
+    def of(function, count, target, distinct=True):
+        gm = layers(function, count, distinct)
+        visits.clear()
+        spyre_fx.auto_groups(gm, target)
+        return Counter(visits)
 
-        gm = spyre_fx.capture(run, torch.ones(64, 64), torch.ones(64, 64))
-        nonlocal visits
-        visits = 0
-        spyre_fx.auto_groups(gm, scratchpad(32))
-        return visits
+    return of
 
-    few, some, many = layers(8), layers(16), layers(32)
-    assert 0 < few < some < many
-    assert many - some <= 2.5 * (some - few)
+
+TARGETS = {"scratchpad": scratchpad(32), "cores": scratchpad(4, cores=8), "cache": cache(8)}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("function", ["chain", "mlp"])
+def test_twice_the_layers_are_twice_the_work_and_no_more(function, target, work):
+    few, many = (work(function, count, TARGETS[target]) for count in (16, 32))
+    assert all(0 < few[name] < many[name] < 2.3 * few[name] for name in ("_can_cut", "along", "_trips"))
+    assert 0 < many["tiled"] < 2.3 * few["tiled"]  # trees of one shape are worked out once
+
+
+@pytest.mark.parametrize("function", ["chain", "mlp"])
+def test_equal_layers_are_looked_at_once(function, work):
+    target = scratchpad(32, call_bytes=1 << 20)  # where no loop pays: nothing is left of a region to look at anew
+    few, many = (work(function, count, target, distinct=False) for count in (16, 32))
+    assert few == many and few["tiled"] > 0
+    assert work(function, 32, target)["along"] > 2 * many["along"]
+
+
+@pytest.mark.parametrize("function", ["chain", "mlp"])
+def test_equal_layers_are_tiled_as_if_each_were_looked_at(function, monkeypatch):
+    """Also where they lie between others, and the reasons for what is left."""
+    gm, target = layers(function, 48, distinct=False), scratchpad(8)
+    found = spyre_fx.auto_groups(gm, target)
+    numbers = itertools.count()
+    monkeypatch.setattr(Surroundings, "of", lambda self, seed, claimed: next(numbers))
+    apart = spyre_fx.auto_groups(gm, target)
+    assert found == apart and found.reasons == apart.reasons
+    assert len(found) > 1

@@ -24,6 +24,10 @@ Allowed = Callable[[fx.Node], bool]
 """Whether an op may join a region."""
 NEXT_PRODUCTS = 6
 """How many products behind a large value are tried as the end of its region."""
+MOST_PRODUCTS = 12
+"""How many products before it, or behind it, a region may span that has such an end on its other side."""
+NEAR = 64
+"""How many nodes before and behind it any region may span: the search is linear in the size of a graph."""
 DEEPEST = 3
 """Loops inside each other."""
 MOST_SEEDS = 2
@@ -49,35 +53,43 @@ class Candidates:
         Args:
             seen: what was found before, in which case it is not found again; it is added to.
         """
-        for atom in cuttable(self.facts, seed):
-            region = grow(self.facts, seed.node, atom, allowed)
-            tree = self._tree(region) if shares_work(region) else None
-            key = None if tree is None else (id(tree.refined), tree.key)
-            if tree is not None and key is not None and key not in seen:
-                seen.add(key)
-                if key not in self._found:
-                    trips = self._trips(tree)
-                    cuts = self.sizer.cuts(trips, 0)
-                    self._found[key] = self._with_loops_inside(self.sizer.best(trips, ())) if cuts else None
-                found = self._found[key]
-                if found is not None:
-                    yield found
+        for axis in cuttable(self.facts, seed):
+            found = self.along(seed, axis, allowed, seen)
+            if found is not None:
+                yield found
+
+    def along(self, seed: Value, axis: int, allowed: Allowed, seen: set[Hashable]) -> Sized | None:
+        """The tree for one of these axes; None where there is none, or it was seen before."""
+        region = grow(self.facts, seed.node, axis, allowed)
+        tree = self._tree(region) if shares_work(region) else None
+        if tree is None or (id(tree.refined), tree.key) in seen:
+            return None
+        key = id(tree.refined), tree.key
+        seen.add(key)
+        if key not in self._found:
+            trips = self._trips(tree)
+            cuts = self.sizer.cuts(trips, 0)
+            self._found[key] = self._with_loops_inside(self.sizer.best(trips, ())) if cuts else None
+        return self._found[key]
 
     def scopes(self, seed: Value, allowed: Allowed) -> Iterator[Allowed]:
-        """All ops that are ``allowed``; then fewer, from or behind the product before ``seed``, up to or before one of
-        the next products.
+        """All ops near ``seed`` that are ``allowed``; then fewer, from or behind the product before ``seed``, up to or
+        before one of the next products.
 
         A product is where a region may better end: what its trips read whole, they read again and again.
         """
-        yield allowed
         place, products = self.facts.position, self.facts.products
         here = place[seed.node]
+        low, high = near(here, len(place))
         last = bisect.bisect_right(products, here)
-        lows = [0, *(low for i in products[max(last - 1, 0) : last] for low in (i, i + 1) if low <= here)]
-        highs = [len(place), *(high for i in products[last : last + NEXT_PRODUCTS] for high in (i, i - 1))]
-        for low, high in itertools.product(dict.fromkeys(lows), dict.fromkeys(highs)):
-            if low > 0 or high < len(place):
-                yield _Between(low, high, place, allowed)
+        before = [i for i in products[max(last - MOST_PRODUCTS, 0) : last] if i >= low]
+        behind = [i for i in products[last : last + MOST_PRODUCTS] if i <= high]
+        first = before[0] if len(before) == MOST_PRODUCTS else low
+        end = behind[-1] if len(behind) == MOST_PRODUCTS else high
+        lows = [first, *(start for i in before[-1:] for start in (i, i + 1) if start <= here)]
+        highs = [end, *(stop for i in behind[:NEXT_PRODUCTS] for stop in (i, i - 1))]
+        for bounds in dict.fromkeys([(low, high), *itertools.product(lows, highs)]):
+            yield _Between(*bounds, place, allowed)
 
     def _tree(self, region: Region) -> LoopTree | None:
         return self.facts.once(("tree", *region.cut.items()), lambda: tree_of(self.facts, region))
@@ -205,6 +217,11 @@ class Candidates:
 
     def _with_loop(self, tree: LoopTree, parent: int, region: Region) -> LoopTree | None:
         return with_loop(self.facts, tree, parent, region) if shares_work(region) else None
+
+
+def near(here: int, nodes: int) -> tuple[int, int]:
+    """The first and the last position of what is looked at around position ``here`` of so many nodes."""
+    return max(here - NEAR, 0), min(here + NEAR, nodes)
 
 
 def shares_work(region: Region) -> bool:

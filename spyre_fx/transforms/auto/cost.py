@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import fx
@@ -153,6 +153,12 @@ class CostModel:
     def untiled_traffic(self, facts: Facts) -> Traffic:
         """What the ops of a graph move without loops."""
         return facts.once(("untiled", self.target), lambda: traffic(facts.module, self.target))
+
+    def alone(self, facts: Facts) -> Mapping[fx.Node, int]:
+        """Bytes that ops move without loops where that depends on what is around them; of others nothing is said."""
+        if not self.storage.stick_bytes:
+            return {}
+        return {node: moved.total for node, moved in self.untiled_traffic(facts).by_node.items()}
 
     def _on_device(self, ops: Iterable[fx.Node], facts: Facts) -> Cost:
         """As ``traffic`` counts the ops of the whole graph."""

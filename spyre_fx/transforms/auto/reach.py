@@ -29,6 +29,8 @@ class Reach:
         self.descendants = [0] * len(nodes)
         """Bit k of entry i stands for node i + 1 + k."""
         steps = [[i - self.position[source] for source in before[node]] for i, node in enumerate(nodes)]
+        self.steps = steps
+        """How many nodes before each one those stand that must come before it."""
         for i, distances in enumerate(steps):
             for step in distances:
                 if step <= WINDOW:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.regions import Value
+from spyre_fx.errors import InternalError
 from spyre_fx.shows import size_text
-from spyre_fx.transforms.auto.candidates import Candidates
+from spyre_fx.transforms.auto.alike import Surroundings
+from spyre_fx.transforms.auto.candidates import Allowed, Candidates, cuttable
 from spyre_fx.transforms.auto.cost import Cost, CostModel
 from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
 from spyre_fx.transforms.auto.groups import Reason
@@ -20,8 +24,33 @@ PER_LOOP = 0.01
 """The part of the cost without loops that each loop must be worth."""
 
 Found = tuple[LoopGroup, Reason]
-Weighed = tuple[Sized, Cost]
-"""A tree, and what its ops cost without loops."""
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A tree around some value, and what its ops cost without loops."""
+
+    tree: Sized
+    before: Cost
+    gain: float
+    harms: bool
+    scope: int
+    """Which of the scopes of the value it was found in."""
+    axis: int
+    """Which of its axes the outermost loop cuts."""
+
+    @property
+    def ops(self) -> tuple[fx.Node, ...]:
+        return self.tree.trips.tree.ops
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The best tree around a value, for all values that see the same around them."""
+
+    found: Weighed
+    steps: tuple[int, ...]
+    """Where its ops stand, from the value on."""
 
 
 class Search:
@@ -32,6 +61,9 @@ class Search:
         self.model = model
         self.candidates = Candidates(facts, model)
         self.claimed: set[fx.Node] = set()
+        self._surroundings = Surroundings(facts, self.candidates.sizes, model.alone(facts))
+        self._answers: dict[Hashable, Answer | None] = {}
+        """What came of each value that was looked at, by what it sees around it."""
         self._passed_over: dict[fx.Node, Reason] = {}
 
     def run(self) -> Iterator[Found]:
@@ -39,13 +71,17 @@ class Search:
         for seed in self._seeds():
             if seed.node in self.claimed or seed.node in self._passed_over:
                 continue
-            weighed = self._weighed(seed)
-            best = max(weighed, key=lambda pair: self._gain(*pair), default=None)
-            if best is not None and self._gain(*best) > 0:
-                self.claimed.update(best[0].trips.tree.ops)
-                yield best[0].trips.tree.group(best[0].tiles, self.facts.accumulate), _reason(*best)
+            surroundings = self._surroundings.of(seed, self.claimed)
+            if surroundings not in self._answers:
+                best = max(self._weighed(seed), key=lambda found: found.gain, default=None)
+                self._answers[surroundings] = None if best is None else self._answer(seed, best)
+            answer = self._answers[surroundings]
+            if answer is not None and answer.found.gain > 0:
+                best = self._again(seed, answer)
+                self.claimed.update(best.ops)
+                yield best.tree.trips.tree.group(best.tree.tiles, self.facts.accumulate), _reason(best)
             else:
-                self._pass_over(seed, best)
+                self._pass_over(seed, answer)
 
     def passed_over(self) -> list[Reason]:
         """What was looked at and left as it is, each region once; then the ops that no loop may hold."""
@@ -83,50 +119,64 @@ class Search:
         """The trees around ``seed`` that fit: in all ops that are free or, where none of those pays, in fewer."""
         found: list[Weighed] = []
         seen: set[Hashable] = set()
-        for allowed in self.candidates.scopes(seed, lambda op: op not in self.claimed):
-            trees = self.candidates.around(seed, allowed, seen)
-            found += [
-                (tree, self.model.untiled(tree.trips.tree.ops, self.facts))
-                for tree in trees
-                if self.model.fits(tree.cost)
-            ]
-            if not self.model.is_strict and any(self._gain(*pair) > 0 for pair in found):
+        for scope, allowed in enumerate(self._scopes(seed)):
+            for axis, atom in enumerate(cuttable(self.facts, seed)):
+                tree = self.candidates.along(seed, atom, allowed, seen)
+                if tree is not None and self.model.fits(tree.cost):
+                    found.append(self._weigh(tree, scope, axis))
+            if not self.model.is_strict and any(one.gain > 0 for one in found):
                 break
         return found
 
-    def _pass_over(self, seed: Value, best: Weighed | None) -> None:
-        if best is None:
+    def _scopes(self, seed: Value) -> Iterator[Allowed]:
+        return self.candidates.scopes(seed, lambda op: op not in self.claimed)
+
+    def _weigh(self, tree: Sized, scope: int, axis: int) -> Weighed:
+        """A tree's gain: what it saves; each of its loops must be worth something. Nothing for one that may do harm."""
+        ops = tree.trips.tree.ops
+        before = self.model.untiled(ops, self.facts)
+        gain = before.total - tree.cost.total - PER_LOOP * before.total * len(tree.tiles)
+        harms = self.model.harms(ops, before, tree.cost)
+        return Weighed(tree, before, min(gain, 0.0) if harms else gain, harms, scope, axis)
+
+    def _answer(self, seed: Value, best: Weighed) -> Answer:
+        here = self.facts.position[seed.node]
+        return Answer(best, tuple(self.facts.position[op] - here for op in best.ops))
+
+    def _again(self, seed: Value, answer: Answer) -> Weighed:
+        """What was found around another value, around ``seed``."""
+        found = answer.found
+        if seed.node in found.ops:
+            return found
+        allowed = next(itertools.islice(self._scopes(seed), found.scope, None))
+        tree = self.candidates.along(seed, cuttable(self.facts, seed)[found.axis], allowed, set())
+        if tree is None or tree.cost != found.tree.cost:
+            raise InternalError(f"{seed.node.name} is not tiled as {found.ops[0].name} is, which looks like it")
+        return self._weigh(tree, found.scope, found.axis)
+
+    def _pass_over(self, seed: Value, answer: Answer | None) -> None:
+        if answer is None:
             self._passed_over[seed.node] = Reason((seed.node.name,), "not tiled, no loop with tiles that fit holds it")
             return
-        tree, before = best
-        terms = tree.cost.total, before.total
+        best, here = answer.found, self.facts.position[seed.node]
+        ops = [self.facts.nodes[here + step] for step in answer.steps]
+        terms = best.tree.cost.total, best.before.total
         text = "not tiled, loops would cost {}, none cost {}"
-        if self._harms(*best):
-            terms = tree.cost.warm, before.warm
+        if best.harms:
+            terms = best.tree.cost.warm, best.before.warm
             text += ", new memory not counted"
         text = text.format(*map(size_text, terms))
-        reason = Reason(_names(tree), text, before, tree.cost)
-        for op in tree.trips.tree.ops:
+        reason = Reason(tuple(op.name for op in ops), text, best.before, best.tree.cost)
+        for op in ops:
             self._passed_over.setdefault(op, reason)
 
-    def _gain(self, found: Sized, before: Cost) -> float:
-        """What a tree saves; each of its loops must be worth something. Nothing for one that may do harm."""
-        gain = before.total - found.cost.total - PER_LOOP * before.total * len(found.tiles)
-        return min(gain, 0.0) if gain > 0 and self._harms(found, before) else gain
 
-    def _harms(self, found: Sized, before: Cost) -> bool:
-        return self.model.harms(found.trips.tree.ops, before, found.cost)
-
-
-def _reason(best: Sized, before: Cost) -> Reason:
+def _reason(best: Weighed) -> Reason:
+    tree = best.tree
     loops = ", ".join(
         f"{count} tiles of {tile} over dim {loop.seat.dim} of {loop.seat.node.name}"
-        for count, tile, loop in zip(best.trips.counts(best.tiles), best.tiles, best.trips.tree.loops, strict=True)
+        for count, tile, loop in zip(tree.trips.counts(tree.tiles), tree.tiles, tree.trips.tree.loops, strict=True)
     )
-    moved = f"moves {size_text(best.cost.moved)} instead of {size_text(before.moved)}"
-    text = f"{loops}; {moved}, {size_text(best.cost.working_set)} a trip"
-    return Reason(_names(best), text, before, best.cost, tiled=True)
-
-
-def _names(found: Sized) -> tuple[str, ...]:
-    return tuple(op.name for op in found.trips.tree.ops)
+    moved = f"moves {size_text(tree.cost.moved)} instead of {size_text(best.before.moved)}"
+    text = f"{loops}; {moved}, {size_text(tree.cost.working_set)} a trip"
+    return Reason(tuple(op.name for op in best.ops), text, best.before, tree.cost, tiled=True)
