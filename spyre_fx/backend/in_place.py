@@ -11,7 +11,9 @@ Run as they stand, such graphs would take more time and memory than the program 
 
 from __future__ import annotations
 
+import contextlib
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -67,7 +69,7 @@ class _Rewriter:
                 env[node] = env[node.args[0]]
             elif self._is_large(node):
                 env[node] = _fresh(graph, node)
-                _emit(graph, node, env, node)
+                _emit_into(graph, node, env, node)
             else:
                 env[node] = graph.node_copy(node, env.__getitem__)
         copy_calling_convention(self.gm.graph, graph)
@@ -162,16 +164,33 @@ class _Rewriter:
 
 
 def _emit(graph: fx.Graph, node: fx.Node, env: dict[fx.Node, fx.Node], memory: fx.Node) -> None:
-    """Add the ops that compute ``node`` into the memory of another."""
-    args, kwargs = map_arg((node.args, dict(node.kwargs)), env.__getitem__)
-    before = len(graph.nodes)
+    """Add the ops that compute ``node`` over what ``memory`` holds: for an op that writes, its first operand."""
     write = WRITES.get(node.target)
-    if write is not None:
-        write(graph, args, kwargs)
-    else:
-        form = out_form(node)
-        assert form is not None
-        form.emit(graph, args, kwargs, [env[memory]])
+    if write is None:
+        _emit_into(graph, node, env, memory)
+        return
+    with _traced_to(graph, node):
+        write(graph, *_arguments(node, env))
+
+
+def _emit_into(graph: fx.Graph, node: fx.Node, env: dict[fx.Node, fx.Node], memory: fx.Node) -> None:
+    """Add the ops that compute ``node`` into memory that holds nothing, or what the op may write over."""
+    form = out_form(node)
+    assert form is not None
+    with _traced_to(graph, node):
+        form.emit(graph, *_arguments(node, env), [env[memory]])
+
+
+def _arguments(node: fx.Node, env: dict[fx.Node, fx.Node]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args, kwargs = map_arg((node.args, dict(node.kwargs)), env.__getitem__)
+    return args, kwargs
+
+
+@contextlib.contextmanager
+def _traced_to(graph: fx.Graph, node: fx.Node) -> Iterator[None]:
+    """Give the nodes that are added meanwhile the source line of ``node``."""
+    before = len(graph.nodes)
+    yield
     for made in [*graph.nodes][before:]:
         made.stack_trace = node.stack_trace
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
 
 from spyre_fx.backend.in_place import in_place
 from spyre_fx.backend.write_forms import WRITES
@@ -198,24 +199,7 @@ def test_rows_of_a_cache_are_written_alone() -> None:
 
 @pytest.mark.parametrize("op", sorted(WRITES, key=str), ids=str)
 def test_each_write_gives_what_the_op_gives(op: Any) -> None:
-    rows, source, mask = torch.tensor([1, 3]), torch.randn(2, 8), X > 0
-    index = torch.randint(0, 8, (8, 8))
-    args: dict[Any, tuple[Any, ...]] = {
-        aten.copy.default: (Y,),
-        aten.index_put.default: ([rows], source),
-        aten.index_add.default: (0, rows, source),
-        aten.index_copy.default: (0, rows, source),
-        aten.index_fill.int_Scalar: (0, rows, 2.0),
-        aten.masked_scatter.default: (mask, torch.randn(64)),
-        aten.scatter.src: (0, index, Y),
-        aten.scatter.value: (0, index, 2.0),
-        aten.scatter_add.default: (0, index, Y),
-        aten.scatter_reduce.two: (0, index, Y, "amax"),
-        aten.slice_scatter.default: (source, 0, 2, 4),
-        aten.select_scatter.default: (Y[0], 1, 3),
-        aten.diagonal_scatter.default: (Y[0],),
-        aten.as_strided_scatter.default: (Y[:2], (2, 8), (8, 1), 16),
-    }
+    args = write_arguments()
     expected = op(X, *args[op])
     graph = fx.Graph()
     memory = graph.placeholder("memory")
@@ -226,6 +210,42 @@ def test_each_write_gives_what_the_op_gives(op: Any) -> None:
     found = X.clone()
     fx.GraphModule({}, graph)(found, *(arg for arg in args[op] if isinstance(arg, (Tensor, list))))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("op", sorted(WRITES, key=str), ids=str)
+def test_a_large_result_of_a_write_leaves_its_operand_alone(op: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "LEAST", 1)
+    leaves, spec = pytree.tree_flatten(write_arguments()[op])
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+    def fn(x: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
+        rest = iter(given)
+        arguments = pytree.tree_unflatten([next(rest) if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec)
+        return op(x, *arguments), x + 1
+
+    assert any("fresh" in name for name in check(fn, X, *tensors))
+
+
+def write_arguments() -> dict[Any, tuple[Any, ...]]:
+    """For each op that writes, what comes after the operand that it changes."""
+    rows, source = torch.tensor([1, 3]), torch.arange(16.0).reshape(2, 8)
+    mask, index = X > 0, torch.arange(64).reshape(8, 8) * 3 % 8
+    return {
+        aten.copy.default: (Y,),
+        aten.index_put.default: ([rows], source),
+        aten.index_add.default: (0, rows, source),
+        aten.index_copy.default: (0, rows, source),
+        aten.index_fill.int_Scalar: (0, rows, 2.0),
+        aten.masked_scatter.default: (mask, torch.arange(64.0)),
+        aten.scatter.src: (0, index, Y),
+        aten.scatter.value: (0, index, 2.0),
+        aten.scatter_add.default: (0, index, Y),
+        aten.scatter_reduce.two: (0, index, Y, "amax"),
+        aten.slice_scatter.default: (source, 0, 2, 4),
+        aten.select_scatter.default: (Y[0], 1, 3),
+        aten.diagonal_scatter.default: (Y[0],),
+        aten.as_strided_scatter.default: (Y[:2], (2, 8), (8, 1), 16),
+    }
 
 
 def test_large_values_are_made_in_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
