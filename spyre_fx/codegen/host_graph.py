@@ -58,6 +58,22 @@ def _overload(name: str) -> Any:
     return found
 
 
+def checked_call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """``NotPlain`` for arguments that an op does not take, be it by number or by name; other targets take any."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return
+    parameters = target._schema.arguments
+    rest = parameters[len(args) :]
+    if len(args) > sum(not parameter.kwarg_only for parameter in parameters):
+        raise NotPlain(f"a call of {target} with {len(args)} arguments")
+    unknown = set(kwargs) - {parameter.name for parameter in rest}
+    if unknown:
+        raise NotPlain(f"a call of {target} with {min(unknown)!r}, which it does not take here")
+    missing = [one.name for one in rest if one.name not in kwargs and not one.has_default_value()]
+    if missing:
+        raise NotPlain(f"a call of {target} without {missing[0]!r}")
+
+
 def _encode_loop(loop: CountedLoop) -> Json:
     return {
         "count": loop.count,
@@ -179,7 +195,9 @@ def _decode_graph(data: list[Json], mode: FakeTensorMode) -> fx.GraphModule:
             root[module_name], target = decode_target(target), module_name
         elif op == "call_function":
             target = decode_target(target)
-        node = graph.create_node(op, target, decode(entry["args"], hook), decode(entry["kwargs"], hook), name)
+        args, kwargs = decode(entry["args"], hook), decode(entry["kwargs"], hook)
+        checked_call(target, args, kwargs)
+        node = graph.create_node(op, target, args, kwargs, name)
         node.meta["val"] = decode(entry["val"], meta)
         nodes[name] = node
     return fx.GraphModule(root, graph)

@@ -167,3 +167,23 @@ def test_an_unregistered_op_is_refused_when_loading(tmp_path):
     edit_manifest(folder, lambda data: data["steps"][1]["host"].update(target={"op": "mine.op.default"}))
     with pytest.raises(SpecError, match=r"bundle\.json: NotPlain: the op mine\.op\.default, which is not registered"):
         Bundle.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"kwargs": {"dict": [["de3cending", True]]}}, "sort.default with 'de3cending', which it does not take"),
+        ({"kwargs": {"dict": [["self", 1]]}}, "sort.default with 'self', which it does not take"),
+        ({"args": {"tuple": []}}, "sort.default without 'self'"),
+        ({"args": {"tuple": [{"value": "y"}] * 9}}, "sort.default with 9 arguments"),
+    ],
+)
+def test_host_steps_that_their_op_does_not_take_are_refused(saved, change, words):
+    def edit(data):
+        host = next(step["host"] for step in data["steps"] if "host" in step)
+        assert host["target"] == {"op": "aten.sort.default"}
+        host.update(change)
+
+    edit_manifest(saved, edit)
+    with pytest.raises(SpecError, match=words):
+        Bundle.load(saved)
