@@ -10,6 +10,7 @@ from spyre_fx.analysis.schedule import KernelDescriptor, SchedulePlan, WorkItem,
 from spyre_fx.capture import capture
 from spyre_fx.capture.dim_names import declare_tensor_dim, name_tensor_dims
 from spyre_fx.capture.hint_scopes import spyre_hint
+from spyre_fx.choosing import auto_groups
 from spyre_fx.codegen.bundle import Bundle
 from spyre_fx.codegen.lower import lower
 from spyre_fx.codegen.specs import LoopSpec, OpSpec, TensorArg, UnimplementedOp
@@ -29,7 +30,6 @@ from spyre_fx.errors import (
     TilingWarning,
 )
 from spyre_fx.target import Target
-from spyre_fx.transforms.auto import auto_groups
 from spyre_fx.transforms.counted_loop import CountedLoop
 from spyre_fx.transforms.explain import explain
 from spyre_fx.transforms.fix_sizes import fix_sizes

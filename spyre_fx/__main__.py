@@ -228,8 +228,8 @@ def _groups(graph: Any, options: argparse.Namespace) -> Any:
         return read_groups(options.groups)
     if not options.auto:
         return []
+    from spyre_fx.choosing import auto_groups
     from spyre_fx.target import Target
-    from spyre_fx.transforms.auto import auto_groups
 
     return auto_groups(graph, Target())
 

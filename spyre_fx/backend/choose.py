@@ -66,7 +66,7 @@ def _hints(gm: fx.GraphModule, stage: str) -> Choice:
 
 
 def _auto(gm: fx.GraphModule, options: Options) -> Choice:
-    from spyre_fx.transforms.auto import auto_groups
+    from spyre_fx.choosing import auto_groups
 
     try:
         return _proposal(auto_groups(gm, machine(options), memory_budget=options.memory_budget))

@@ -36,6 +36,25 @@ def host_reasons(gm: GraphModule, node: fx.Node) -> Reasons:
     return found or ((node.name, "it reads or gives what the device has no form of"),)
 
 
+def host_ops(gm: GraphModule) -> dict[str, str]:
+    """The ops of a graph without loops that the device lacks, by name, each with what it lacks it for.
+
+    What is computed from no input is not among them: it is computed before the run.
+    """
+    known: set[fx.Node] = set()
+    found: dict[str, str] = {}
+    for node in gm.graph.nodes:
+        if node.op != "call_function" or node.target is operator.getitem:
+            continue
+        if set(node.all_input_nodes) <= known:
+            known.add(node)
+            continue
+        reason = _lacking(node)
+        if reason is not None:
+            found[node.name] = reason
+    return found
+
+
 def _in_loop(loop: LoopStructure, place: str) -> Iterator[tuple[str, str]]:
     for phase in loop.phases:
         body = loop.body(phase)

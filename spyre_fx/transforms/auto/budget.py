@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from torch import fx
 
@@ -53,7 +54,13 @@ def _chosen(facts: Facts, gm: fx.GraphModule, model: CostModel) -> Tried:
     return worthwhile(gm, chosen, model.target, model.untiled_traffic(facts))
 
 
-def within_budget(gm: fx.GraphModule, target: Target, budget: float, accumulate: Accumulate = "float32") -> AutoGroups:
+def within_budget(
+    gm: fx.GraphModule,
+    target: Target,
+    budget: float,
+    accumulate: Accumulate = "float32",
+    lacking: Mapping[str, str] = MappingProxyType({}),
+) -> AutoGroups:
     """The groups of the least effort with which ``gm`` allocates no more than ``budget`` at once.
 
     First those that are best without a budget; then the search is repeated, with ever smaller working sets and ever
@@ -62,6 +69,7 @@ def within_budget(gm: fx.GraphModule, target: Target, budget: float, accumulate:
     args:
         budget: bytes (an int), or a fraction of the peak without loops.
         accumulate: in what loops keep sums of half precision.
+        lacking: the names of ops that the target lacks, and what for.
 
     errors: ``BudgetExceeded`` where no search comes down to it; the error's ``nearest`` has the best groups found.
     """
@@ -69,7 +77,7 @@ def within_budget(gm: fx.GraphModule, target: Target, budget: float, accumulate:
     limit = _in_bytes(budget, untiled)
     if untiled <= limit:
         return AutoGroups()
-    facts = Facts(gm, accumulate)
+    facts = Facts(gm, accumulate, lacking)
     nearest: tuple[int, AutoGroups] | None = None
     for models in _models(target, limit, untiled):
         in_vain = 0

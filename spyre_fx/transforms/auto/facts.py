@@ -7,8 +7,9 @@ its neighbour.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from torch import fx
@@ -33,15 +34,21 @@ class Facts:
 
     Args:
         accumulate: in what its loops will keep sums of half precision.
+        lacking: the names of ops that the target lacks, and what for.
     """
 
-    def __init__(self, gm: fx.GraphModule, accumulate: Accumulate = "float32") -> None:
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        accumulate: Accumulate = "float32",
+        lacking: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.accumulate: Accumulate = accumulate
         self.module = ensure_fake(gm, compiled=False)
         make_functional(self.module.graph)
         self.flow = Dataflow()
         self.nodes = tuple(node for node in self.module.graph.nodes if not is_part(node))
-        self.refused = self._refused()
+        self.refused = self._refused(lacking)
         """Ops that cannot stand in any loop, and why."""
         self.ops = tuple(node for node in self.nodes if node.op == "call_function" and self._is_free(node))
         """Ops that can, in graph order."""
@@ -61,8 +68,8 @@ class Facts:
         found: T = self._kept[key]
         return found
 
-    def _refused(self) -> dict[fx.Node, str]:
-        found: dict[fx.Node, str] = {}
+    def _refused(self, lacking: Mapping[str, str]) -> dict[fx.Node, str]:
+        found = {node: lacking[node.name] for node in self.nodes if node.name in lacking}
         for node in self.nodes:
             if node.op == "call_function" and computes_tensors(node):
                 problem = next(check_ops(Level(1, 1, (), (node,), "the graph"), self.flow), None)

@@ -1,0 +1,90 @@
+"""Automatic groups leave out what the device lacks, so that it runs their loops itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import spyre_fx
+from spyre_fx.codegen.lowered import HostStep
+from spyre_fx.target import KIB, Target
+from spyre_fx.transforms import auto
+from tests.end_to_end.auto_blocks import BLOCKS, made
+from tests.transforms.auto_cases import CASES, cache, scratchpad
+
+SMALL = dataclasses.replace(Target.spyre(), cores=1, lx_bytes=160 * KIB)
+"""As small as the blocks are."""
+
+
+def loops_on_host(bundle: spyre_fx.Bundle) -> list[str]:
+    steps = [step for step in bundle.lowered.steps if isinstance(step, HostStep)]
+    return [name for step in steps for name, _ in step.reasons if name.startswith("loop")]
+
+
+def loss(x: Tensor, weight: Tensor, classes: Tensor) -> Tensor:
+    return F.cross_entropy(F.linear(x.relu() + 1, weight), classes, reduction="none")
+
+
+def losses() -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(256, 64).half(), torch.randn(2048, 64).half() / 8, torch.randint(2048, (256,))
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_no_loop_of_a_block_is_on_the_host(name: str) -> None:
+    model, x = made(name)
+    gm = spyre_fx.capture(model, x)
+    groups = spyre_fx.auto_groups(gm, SMALL)
+    tiled = spyre_fx.tile(gm, groups)
+    assert groups and any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules())
+    assert loops_on_host(spyre_fx.lower(tiled, SMALL)) == []
+
+
+def test_a_loss_is_tiled_around_what_the_device_lacks() -> None:
+    args = losses()
+    gm, target = spyre_fx.capture(loss, *args), scratchpad(96)
+    groups = spyre_fx.auto_groups(gm, target)
+    tiled = spyre_fx.tile(gm, groups)
+    bundle = spyre_fx.lower(tiled, target)
+    assert any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules())
+    assert loops_on_host(bundle) == []
+    torch.testing.assert_close(bundle.run(*args), loss(*args), rtol=1e-2, atol=1e-2)
+    outside = {op: reason for reason in groups.reasons if not reason.tiled for op in reason.ops}
+    shown = str(spyre_fx.summary(tiled, target, gm))
+    for op, lacks in {"gather": "aten.gather.default", "ne": "aten.ne.Scalar for torch.int64"}.items():
+        assert f"not tiled, the device lacks {lacks}" in outside[op].text
+        assert str(outside[op]) in shown
+
+
+def test_without_the_code_generator_the_host_would_run_the_loop() -> None:
+    args, target = losses(), scratchpad(96)
+    gm = spyre_fx.capture(loss, *args)
+    tiled = spyre_fx.tile(gm, auto.auto_groups(gm, target))
+    assert loops_on_host(spyre_fx.lower(tiled, target))
+
+
+@pytest.mark.parametrize("target", [scratchpad(96, whole_sticks=False), cache(8)], ids=["plain bytes", "cache"])
+def test_machines_without_sticks_lack_nothing(target: Target) -> None:
+    gm = CASES["losses"].graph()
+    groups = spyre_fx.auto_groups(gm, target)
+    assert any("gather" in reason.ops for reason in groups.reasons if reason.tiled)
+    assert groups == auto.auto_groups(gm, target)
+
+
+def test_what_no_input_reaches_is_no_reason() -> None:
+    """Numbers that are known before the run may be of any type in a loop."""
+
+    def function(x: Tensor) -> Tensor:
+        steps = (torch.arange(256) * 2 + 1).half()
+        return (x * steps).exp().tanh() + 1
+
+    args = (torch.randn(512, 256).half(),)
+    gm, target = spyre_fx.capture(function, *args), scratchpad(64)
+    groups = spyre_fx.auto_groups(gm, target)
+    assert len(groups) == 1
+    assert not any("lacks" in reason.text for reason in groups.reasons)
+    assert loops_on_host(spyre_fx.lower(spyre_fx.tile(gm, groups), target)) == []
