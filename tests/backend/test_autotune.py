@@ -126,13 +126,13 @@ def function(x: Tensor, w: Tensor) -> Tensor:
 
 
 def test_a_compiled_function_is_tuned_at_its_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    import spyre_fx.transforms.auto
+    import spyre_fx.choosing
 
     class Groups(tuple[LoopGroup, ...]):
         reasons = ("because",)
 
     groups = Groups([LoopGroup(4, {"mm": 0}, ["mm", "gelu", "mm_1"])])
-    monkeypatch.setattr(spyre_fx.transforms.auto, "auto_groups", lambda *args, **options: groups)
+    monkeypatch.setattr(spyre_fx.choosing, "auto_groups", lambda *args, **options: groups)
     backend = Backend(autotune=True)
     compiled = torch.compile(function, backend=backend)
     for _ in range(2):

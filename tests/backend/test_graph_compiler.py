@@ -137,9 +137,9 @@ class Groups(list[Any]):
 
 
 def auto(monkeypatch: pytest.MonkeyPatch, function: Any) -> None:
-    import spyre_fx.transforms.auto
+    import spyre_fx.choosing
 
-    monkeypatch.setattr(spyre_fx.transforms.auto, "auto_groups", function)
+    monkeypatch.setattr(spyre_fx.choosing, "auto_groups", function)
 
 
 def test_the_cost_model_may_fail_but_not_silently(
