@@ -248,6 +248,14 @@ def write_arguments() -> dict[Any, tuple[Any, ...]]:
     }
 
 
+def test_a_loss_whose_out_form_does_not_reduce_is_made_apart() -> None:
+    def fn(kept: Tensor, p: Tensor, t: Tensor) -> Tensor:
+        torch.mul(F.binary_cross_entropy(p, t), 2, out=kept)
+        return p + 1
+
+    assert check(fn, torch.zeros(()), X.sigmoid(), Y.sigmoid())[:2] == ["binary_cross_entropy.default", "mul.out"]
+
+
 def test_large_values_are_made_in_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "LEAST", 1 << 20)
     x, w = torch.randn(1024, 64), torch.randn(64, 512)

@@ -185,8 +185,14 @@ _STRIDED = frozenset(
 one of ``bmm`` is right too, but slower than a copy afterwards.)
 """
 
-_WRONG = frozenset({aten.native_batch_norm.default, aten._native_batch_norm_legit.no_stats})
-"""Ops whose ``out=`` kernel fills contiguous memory with wrong numbers where an operand has gaps (torch 2.13)."""
+_WRONG = frozenset(
+    {
+        aten.native_batch_norm.default,  # wrong numbers in contiguous memory where an operand has gaps
+        aten._native_batch_norm_legit.no_stats,
+        aten.binary_cross_entropy.default,  # with a mean: the loss of each element, in a resized ``out``
+    }
+)
+"""Ops whose ``out=`` kernel makes something else than the op (torch 2.13)."""
 
 _TABLE: dict[OpOverload, OutForm] = {
     aten.relu.default: OutForm(_relu, elementwise=True),
