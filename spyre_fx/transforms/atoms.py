@@ -74,12 +74,8 @@ class Refined:
 
 
 def refine(level: Level, flow: Dataflow) -> Refined:
-    """The atoms of all ops in ``level``, whose iteration spaces must be known."""
-    maps = _FactorMaps(level.ops, flow)
-    edges = list(_edges(level.ops, flow))
-    for value, reader, operand in edges:
-        for produced, read in zip(maps.results[value.node][value.result], maps.operands[reader][operand], strict=True):
-            _unify(produced, read)
+    """The atoms of all ops in ``level``, whose iteration spaces must be known, with what its seeds make the same."""
+    maps, edges = _along_edges(level.ops, flow)
     for inner in level.walk():
         dims = [dim for seed in inner.seeds for dim in seeded_dims(seed, inner, flow, maps)]
         if not dims:  # what came of the op that read the seed does not need it
@@ -87,6 +83,12 @@ def refine(level: Level, flow: Dataflow) -> Refined:
             raise messages.UNREACHED(name=op.name, group=inner.group, seeds=seeds, node=op)
         for dim in dims[1:]:
             _unify(dims[0], dim)
+    return maps.numbered(edges)
+
+
+def refine_together(ops: Sequence[fx.Node], flow: Dataflow) -> Refined:
+    """The atoms of all ``ops`` along the edges between them, whichever of them a loop is to cut."""
+    maps, edges = _along_edges(ops, flow)
     return maps.numbered(edges)
 
 
@@ -128,6 +130,15 @@ def _within(tensor: Sequence[Sequence[_T]], seed: Seed, extent: Callable[[_T], i
             raise messages.PART_LOST(axis=str(seed), factors=factors, node=seed.value.node)
         found += own
     return found
+
+
+def _along_edges(ops: Sequence[fx.Node], flow: Dataflow) -> tuple[_FactorMaps, list[tuple[Value, fx.Node, int]]]:
+    maps = _FactorMaps(ops, flow)
+    edges = list(_edges(ops, flow))
+    for value, reader, operand in edges:
+        for produced, read in zip(maps.results[value.node][value.result], maps.operands[reader][operand], strict=True):
+            _unify(produced, read)
+    return maps, edges
 
 
 def _edges(ops: Sequence[fx.Node], flow: Dataflow) -> Iterator[tuple[Value, fx.Node, int]]:

@@ -63,3 +63,17 @@ def test_atoms_inside_each_other():
 def test_flops():
     known = facts(lambda x, w, b: torch.addmm(b, x.relu(), w), (4, 8), (8, 16), (16,))
     assert [flops(op) for op in known.ops] == [0, 2 * 4 * 8 * 16]
+
+
+def test_ops_whose_results_are_all_scalars_have_atoms_too():
+    known = facts(lambda x: x.sum() + 1, (8, 4))
+    total, add = (node(known, name) for name in ("sum_1", "add"))
+    assert [atom.extent for atom in known.refined.atoms] == [8, 4]
+    assert known.refined.operands[total] == (((0,), (1,)),)
+    assert known.refined.results[add] == ((),)
+
+
+def test_groups_are_looked_for_where_all_results_are_scalars():
+    gm = spyre_fx.capture(lambda x: x.sum() > 0, torch.ones(300, 640))
+    for target in (spyre_fx.Target(), spyre_fx.Target.cpu(), spyre_fx.Target(cores=1, lx_bytes=1 << 14)):
+        assert spyre_fx.auto_groups(gm, target).reasons

@@ -7,7 +7,7 @@ its neighbour.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -19,11 +19,11 @@ from spyre_fx.analysis.effects import ordering
 from spyre_fx.analysis.fake import ensure_fake
 from spyre_fx.analysis.iteration import tensors
 from spyre_fx.analysis.regions import Dataflow, Value, is_part, producer
-from spyre_fx.transforms.atoms import Edge, Refined, refine
+from spyre_fx.transforms.atoms import Edge, Refined, refine_together
 from spyre_fx.transforms.auto.axes import InnerExtents
 from spyre_fx.transforms.auto.reach import Reach
 from spyre_fx.transforms.functional import make_functional
-from spyre_fx.transforms.groups import Accumulate, Level, Seed
+from spyre_fx.transforms.groups import Accumulate, Level
 from spyre_fx.transforms.legality import check_ops, computes_tensors
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Facts:
 
     @cached_property
     def refined(self) -> Refined:
-        return refined_together(self.ops, self.flow)
+        return refine_together(self.ops, self.flow)
 
     @cached_property
     def products(self) -> list[int]:
@@ -116,20 +116,6 @@ class Facts:
         for edge in self.refined.edges:
             edges[edge.reader].append(edge)
         return edges
-
-
-def refined_together(ops: Sequence[fx.Node], flow: Dataflow) -> Refined:
-    """The atoms of ``ops`` along the edges between them."""
-    seed = next((seed for op in ops for seed in _some_seed(op)), None)
-    if seed is None:
-        return Refined((), {}, {}, ())
-    return refine(Level(1, 1, (seed,), tuple(ops), "a loop"), flow)
-
-
-def _some_seed(op: fx.Node) -> list[Seed]:
-    """Any dim of a result, for a level that is only refined."""
-    found = tensors(op.meta["val"])
-    return [Seed(Value(op, i), 0) for i, tensor in enumerate(found) if tensor.dim()][:1]
 
 
 def flops(op: fx.Node) -> int:

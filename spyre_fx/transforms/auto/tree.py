@@ -14,9 +14,9 @@ import torch
 from torch import fx
 
 from spyre_fx.analysis.regions import Value, is_part
-from spyre_fx.transforms.atoms import Refined
+from spyre_fx.transforms.atoms import Refined, refine_together
 from spyre_fx.transforms.auto.axes import InnerExtents
-from spyre_fx.transforms.auto.facts import Facts, refined_together
+from spyre_fx.transforms.auto.facts import Facts
 from spyre_fx.transforms.auto.regions import Region
 from spyre_fx.transforms.groups import Accumulate, LoopGroup
 
@@ -113,7 +113,7 @@ class LoopTree:
 
 def tree_of(facts: Facts, region: Region) -> LoopTree | None:
     """One loop over ``region``; None where no dim names its axis."""
-    refined = refined_together(region.ops, facts.flow)
+    refined = refine_together(region.ops, facts.flow)
     return with_loop(facts, LoopTree(refined, InnerExtents(refined), ()), None, region)
 
 
