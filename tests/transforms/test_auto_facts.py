@@ -75,5 +75,9 @@ def test_ops_whose_results_are_all_scalars_have_atoms_too():
 
 def test_groups_are_looked_for_where_all_results_are_scalars():
     gm = spyre_fx.capture(lambda x: x.sum() > 0, torch.ones(300, 640))
-    for target in (spyre_fx.Target(), spyre_fx.Target.cpu(), spyre_fx.Target(cores=1, lx_bytes=1 << 14)):
+    for target in (
+        spyre_fx.Target(),
+        spyre_fx.Target.cpu(),
+        spyre_fx.Target(cores=1, lx_bytes=1 << 14, lx_fixed_reserve=0),
+    ):
         assert spyre_fx.auto_groups(gm, target).reasons
