@@ -90,14 +90,14 @@ WINDOW_TRIPS = 64
 def may_stay(uses: list[Use], splits: Mapping[Kernel, Splits], windows: Windows | None = None) -> bool:
     """Whether each core finds in its own LX what it reads: all of the buffer is written and read in equal slices.
 
-    Nothing is expected to be there from one program to the next.
+    Nothing is expected to be there from one program to the next. A move to other sticks reads from HBM only.
 
     Args:
         windows: whether a loop may be unrolled, so that its trips use windows of the buffer; None: none may.
     """
     if not any(use.writes for use in uses) or all(use.writes for use in uses):
         return False
-    if any(use.kernel.op == RESTICKIFY or use.program != uses[0].program for use in uses):
+    if any((use.kernel.op == RESTICKIFY and not use.writes) or use.program != uses[0].program for use in uses):
         return False
     first = uses[0]
     owned = ownership(first.kernel, first.operand, splits[first.kernel])

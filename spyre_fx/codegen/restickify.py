@@ -57,7 +57,7 @@ class Restickifier:
             lanes = self._lanes[kernel]
             for operand, wanted in () if lanes is None else zip(kernel.inputs, lanes.inputs, strict=True):
                 if self._must_move(operand, wanted):
-                    for level in range(self._hoist.known(operand, path), self._hoist.depth(operand, path)):
+                    for level in range(self._hoist.known(operand, path), self._hoist.depth(operand, path) + 1):
                         key = _key(operand, wanted, tiles_inside(operand, path, level))
                         users[path[:level], key].add(path)
         return users
@@ -149,14 +149,19 @@ class Restickifier:
         return buffer.role not in ("constant", "parameter") and lane_of(operand, self.layouts[buffer]) != wanted
 
     def _place(self, operand: Operand, wanted: int) -> tuple[int, tuple[Loop, ...]]:
-        """As ``Hoist.place``, but further out if other loops go through the same tiles: remainders do."""
+        """As ``Hoist.place``, but further out if more loops go through the same tiles there: remainders do."""
         path = self._path
         level, inside = self._hoist.place(operand, path)
+        sharing = self._sharing(operand, wanted, level)
         for further in range(self._hoist.known(operand, path), level):
-            tiles = tiles_inside(operand, path, further)
-            if len(self._users[path[:further], _key(operand, wanted, tiles)]) > 1:
-                return further, tiles
+            if self._sharing(operand, wanted, further) > sharing:
+                return further, tiles_inside(operand, path, further)
         return level, inside
+
+    def _sharing(self, operand: Operand, wanted: int, level: int) -> int:
+        """In how many nests of loops ops read what is moved for ``operand`` in ``level`` of the open loops."""
+        path = self._path
+        return len(self._users[path[:level], _key(operand, wanted, tiles_inside(operand, path, level))])
 
     def _move_all(self, kernel: Kernel, operand: Operand, moved: Operand, level: int, inside: Sequence[Loop]) -> None:
         """Move what ``operand`` holds in all trips of the loops ``inside``, in front of all that stands in ``level``

@@ -34,7 +34,7 @@ from spyre_fx.codegen.memory import Plan, plan_memory
 from spyre_fx.codegen.packing import pack
 from spyre_fx.codegen.padding import Padder
 from spyre_fx.codegen.rebase import rebase
-from spyre_fx.codegen.restickify import Restickifier
+from spyre_fx.codegen.restickify import RESTICKIFY, Restickifier
 from spyre_fx.codegen.staging import Stager
 from spyre_fx.codegen.stick_search import search
 from spyre_fx.codegen.sticks import Layouts
@@ -105,7 +105,8 @@ def _planned(
 ) -> tuple[list[Item], Plan]:
     """The program with tiles held in LX as far as there is room, and where everything lies."""
     refused: set[Any] = set()
-    first = plan_memory(items, layouts, splits, fixed, target, windows=windows)
+    moved = {kernel.output.buffer for kernel in kernels(items) if kernel.op == RESTICKIFY}
+    first = plan_memory(items, layouts, splits, fixed, target, moved, windows)
     windowed = [buffer for buffer in first.lx if not first.lives[buffer].fixed]
     while target.lx_planning:
         holder = Holder(builder, layouts, splits, refused, first.lx)
@@ -113,12 +114,12 @@ def _planned(
         stager = Stager(builder, layouts, splits, refused, windowed, holder.copied)
         staged = stager.run(held)
         tiles = {**holder.tiles, **stager.tiles}
-        plan = plan_memory(staged, layouts, splits, fixed, target, tiles.keys(), windows)
+        plan = plan_memory(staged, layouts, splits, fixed, target, moved | tiles.keys(), windows)
         missing = {key for tile, key in tiles.items() if tile not in plan.lx}
         if not missing:
             return staged, plan
         refused |= missing
-    return items, plan_memory(items, layouts, splits, fixed, target, windows=windows)
+    return items, plan_memory(items, layouts, splits, fixed, target, moved, windows)
 
 
 def _allocation(plan: Plan, buffer: Buffer) -> dict[str, int]:

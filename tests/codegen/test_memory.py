@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -69,11 +70,13 @@ def test_what_another_core_made_is_read_from_hbm():
     assert "hbm" in mean.args[-1].allocation or cores_used(mean) == cores_used(specs_of(bundle)[-1])
 
 
-def test_a_moved_value_is_not_in_lx():
-    bundle = close(lambda x: torch.relu(x * 2) @ x.t(), half(64, 64))
-    for spec in specs_of(bundle):
-        if spec.op == "ReStickifyOpHBM":
-            assert all("hbm" in arg.allocation for arg in spec.args)
+@pytest.mark.parametrize("cores", [1, 32])
+def test_what_a_move_reads_is_not_in_lx(cores):
+    bundle = close(lambda x: torch.relu(x * 2) @ (x + 1).t(), half(64, 64), target=Target(cores=cores))
+    moves = [spec.args for spec in specs_of(bundle) if spec.op == "ReStickifyOpHBM"]
+    assert moves and all("hbm" in source.allocation for source, _ in moves)
+    if cores == 1:
+        assert all("lx" in copy.allocation for _, copy in moves)
 
 
 def test_a_carried_value_lives_for_the_whole_loop():

@@ -17,18 +17,13 @@ from spyre_fx.analysis.loops import carried_arguments, loop_of
 from spyre_fx.analysis.schedule.operand_effects import written_operands
 from spyre_fx.analysis.storage import PLAIN, Storage
 from spyre_fx.analysis.traffic.cores import divided, least_reads
+from spyre_fx.analysis.traffic.keeping import kept_arguments
 from spyre_fx.analysis.traffic.moved import Moved
 from spyre_fx.analysis.traffic.ops import is_look_up, op_reads, product_rereads
 from spyre_fx.analysis.traffic.passing import passed
-from spyre_fx.analysis.traffic.readers import (
-    is_cut_inside,
-    is_read_once,
-    is_whole_inside,
-    only_loops_read,
-    readers_through_views,
-)
+from spyre_fx.analysis.traffic.readers import is_read_once, only_loops_read, readers_through_views
 from spyre_fx.analysis.traffic.staying import Staying, staying
-from spyre_fx.analysis.traffic.turning import turned, turned_outside
+from spyre_fx.analysis.traffic.turning import may_stay_turned, root_of, turned, turned_outside
 
 
 @dataclass(frozen=True)
@@ -53,15 +48,19 @@ class Scope:
 
     def by_node(self) -> dict[fx.Node, Moved]:
         buffers = buffers_of(self.gm, self.storage)
-        passed = frozenset(self._passed(buffers))
-        stays = (
-            None if self.keeps or not self.storage.stick_bytes else staying(self.gm, buffers, self.free, self.storage)
-        )
-        return replace(self, passed=passed, stays=stays)._by_node(buffers)
+        passed, wanted = frozenset(self._passed(buffers)), self._wanted()
+        keeps_all = self.keeps or not self.storage.stick_bytes
+        stays = None if keeps_all else staying(self.gm, buffers, self.free, self.storage, wanted)
+        return replace(self, passed=passed, stays=stays)._by_node(buffers, wanted)
 
-    def _by_node(self, buffers: Buffers) -> dict[fx.Node, Moved]:
+    def _wanted(self) -> Mapping[fx.Node, list[fx.Node]]:
+        """For ops and loops the inputs that are moved to other sticks for them here."""
+        found = turned(self.gm, self.storage.lanes) if self.storage.stick_bytes else {}
+        here = self.turning
+        return {node: [v for v in values if here is None or v in here] for node, values in found.items()}
+
+    def _by_node(self, buffers: Buffers, wanted: Mapping[fx.Node, list[fx.Node]]) -> dict[fx.Node, Moved]:
         moved: dict[fx.Node, Moved] = {}
-        wanted = turned(self.gm, self.storage.lanes) if self.storage.stick_bytes else {}
         done: set[fx.Node] = set()
         for node in buffers.nodes:
             made = [buffer for buffer in buffers.of[node] if buffer.producer is node and not buffer.is_input]
@@ -69,12 +68,10 @@ class Scope:
             if not made:
                 continue
             loop = loop_of(self.gm, node)
-            found = self._op(node, made, buffers) if loop is None else self._loop(node, loop, buffers)
-            for value in wanted.get(node, ()):
-                if value not in done and (self.turning is None or value in self.turning):
-                    done.add(value)
-                    size = self._size(value)
-                    found += Moved(size, size)
+            fresh = [v for v in wanted.get(node, ()) if v not in done and not (v in self.held and self._may_turn(v))]
+            done.update(fresh)
+            now = self._op(node, made, buffers) if loop is None else self._loop(node, loop, buffers, fresh)
+            found = now + self._turned(fresh, node) if loop is None else now
             if found.total:
                 moved[node] = found
         for value in self.storage.lanes.returned:
@@ -86,6 +83,19 @@ class Scope:
 
     def total(self) -> Moved:
         return sum(self.by_node().values(), Moved())
+
+    def _may_turn(self, value: fx.Node) -> bool:
+        """Whether all that the scratchpad holds of an input may be a copy in other sticks, made as it is read."""
+        return may_stay_turned(self.gm, value, self.storage)
+
+    def _turned(self, values: Collection[fx.Node], op: fx.Node) -> Moved:
+        """What is read and written to move inputs to other sticks, for an op or a loop."""
+        stay = self._staying(op)
+        return sum((Moved(self._size(v), 0 if v in stay else self._size(v)) for v in values), Moved())
+
+    def _staying(self, op: fx.Node) -> Collection[fx.Node]:
+        """The inputs that an op reads in other sticks, from a copy in the scratchpad."""
+        return () if self.stays is None else self.stays.turned.get(op, ())
 
     def _passed(self, buffers: Buffers) -> Iterator[Buffer]:
         for node in buffers.nodes if not self.keeps else ():
@@ -100,9 +110,8 @@ class Scope:
 
     def _op(self, node: fx.Node, made: list[Buffer], buffers: Buffers) -> Moved:
         operands = dict.fromkeys(node.all_input_nodes)
-        streamed = {
-            operand: self._read_size(operand, buffers) for operand in operands if self._is_streamed(operand, buffers)
-        }
+        in_main = [o for o in operands if self._is_streamed(o, buffers) and root_of(o) not in self._staying(node)]
+        streamed = {operand: self._read_size(operand, buffers) for operand in in_main}
         written = sum(buffer.byte_size for buffer in made if self._in_main(buffer))
         if not self.storage.stick_bytes:
             return Moved(op_reads(node, streamed, self.free), written)
@@ -154,14 +163,18 @@ class Scope:
         """What is free on the cores that work in a loop."""
         return self.free * trips[0].working_cores() // self.storage.cores
 
-    def _loop(self, node: fx.Node, loop: Any, buffers: Buffers) -> Moved:
+    def _loop(self, node: fx.Node, loop: Any, buffers: Buffers, turned: Collection[fx.Node] = ()) -> Moved:
+        """What all trips move, and what is moved to other sticks before them."""
         trips = self._trips(node, loop, buffers)
         if not self._fits(trips):
-            return sum((trip.spilled(self.free) for trip in trips), Moved())
-        kept = _kept(trips[0], self._room(trips) - max(trip.need() for trip in trips))
+            return sum((trip.spilled(self.free) for trip in trips), self._turned(turned, node))
+        kept = kept_arguments(trips[0], self._room(trips) - max(trip.need() for trip in trips))
         free = self.free - sum(kept.values())
         once = sum(size for argument, size in kept.items() if loop.arguments[argument] is None)
-        moved = sum((trip.run(free, frozenset(kept)) for trip in trips), Moved(once))
+        kept_whole = (node.args[i] for i in kept if loop.arguments[i] is None)
+        whole = {root_of(arg) for arg in kept_whole if isinstance(arg, fx.Node)}
+        apart = [v for v in turned if not (v in whole and is_read_once(v) and self._may_turn(v))]
+        moved = sum((trip.run(free, frozenset(kept)) for trip in trips), Moved(once) + self._turned(apart, node))
         begun = {i for i, arg in enumerate(node.args) if isinstance(arg, fx.Node) and self._is_passed(arg, buffers)}
         results = [buffer.index for buffer in buffers.of[node] if self._in_main(buffer)]
         return moved + trips[0].ends(begun, results)
@@ -283,11 +296,16 @@ class Trip:
             turning=self.turning,
             in_loop=True,
             live_at=self.live_at,
-            read_once=frozenset(filter(is_read_once, (self.inputs[i] for i in self.sliced if i not in self.held))),
+            read_once=frozenset(self.inputs[i] for i in self.sliced if i not in self.held and self._is_read_once(i)),
         ).total()
         read = {*self.sliced, *kept.intersection(self.passed_on)} - self.held
         tiles = sum(self.size(i) * self.tile_times(i) for i in read)
         return (inside + Moved(tiles)).times(self.count)
+
+    def _is_read_once(self, argument: int) -> bool:
+        """Whether one op reads a tile, from main memory: not what is moved to other sticks in the scratchpad."""
+        tile = self.inputs[argument]
+        return is_read_once(tile) and not (tile in self.turning and may_stay_turned(self.body, tile, self.storage))
 
     def spilled(self, free: int) -> Moved:
         """All trips, with nothing kept from op to op."""
@@ -351,10 +369,10 @@ class _Kept(Scope):
                 found += Moved(size * times, size)
         return found
 
-    def _loop(self, node: fx.Node, loop: Any, buffers: Buffers) -> Moved:
+    def _loop(self, node: fx.Node, loop: Any, buffers: Buffers, turned: Collection[fx.Node] = ()) -> Moved:
         free = self.free - self.live_at.get(node, 0)
         inner = Scope(self.gm, free, self.held, self.keeps, self.storage, turning=self.turning, in_loop=True)
-        return inner._loop(node, loop, buffers)
+        return inner._loop(node, loop, buffers, turned)
 
 
 def _inner(body: fx.GraphModule, node: fx.Node, trip: Trip) -> Trip:
@@ -362,20 +380,3 @@ def _inner(body: fx.GraphModule, node: fx.Node, trip: Trip) -> Trip:
     loop = loop_of(body, node)
     held = {i for i, arg in enumerate(node.args) if isinstance(arg, fx.Node) and not trip.is_streamed(arg)}
     return Trip(loop.body(loop.phases[0]), loop.phases[0].trips, loop, held, trip.storage)
-
-
-def _kept(trip: Trip, room: int) -> dict[int, int]:
-    """The arguments that fit into ``room``, with their bytes: whole, or slices for inner loops.
-
-    First those that an inner loop reads whole in each of its trips, then the smallest. Addresses in a scratchpad of
-    sticks are fixed, so that no loop reads a tile of what is kept there.
-    """
-    kept: dict[int, int] = {}
-    is_fixed = trip.storage.stick_bytes > 0
-    choice = [i for i in (*trip.whole, *trip.passed_on) if not (is_fixed and is_cut_inside(trip.body, trip.inputs[i]))]
-    order = sorted((not is_whole_inside(trip.body, trip.inputs[i]), trip.size(i) * trip.times(i), i) for i in choice)
-    for _, size, argument in order:
-        if size <= room:
-            kept[argument] = size
-            room -= size
-    return kept

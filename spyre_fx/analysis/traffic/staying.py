@@ -1,12 +1,15 @@
 """What a device keeps in its scratchpad from op to op without a loop: values that find room there, first come first.
 
-A value that enters or leaves a loop is used there window by window, and has its place in main memory.
+A value that enters or leaves a loop is used there window by window, and has its place in main memory. An input that is
+moved to other sticks for ops has what room the others leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from torch import fx
 
@@ -15,7 +18,7 @@ from spyre_fx.analysis.loops import loop_of
 from spyre_fx.analysis.rules.pointwise import pointwise
 from spyre_fx.analysis.rules.table import rule_for
 from spyre_fx.analysis.storage import Storage
-from spyre_fx.analysis.traffic.turning import turned_values
+from spyre_fx.analysis.traffic.turning import reads_once, turned_values
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,22 @@ class Staying:
     buffers: frozenset[Buffer]
     steps: frozenset[fx.Node]
     """Ops of several steps all of whose rows in between stay."""
+    turned: Mapping[fx.Node, Collection[fx.Node]] = field(default_factory=dict)
+    """For ops the inputs that they read in other sticks, from a copy that stays."""
 
 
-def staying(gm: fx.GraphModule, buffers: Buffers, room: int, storage: Storage) -> Staying:
-    """The values that find a place in ``room`` bytes, beside those that were placed before them."""
+def staying(
+    gm: fx.GraphModule,
+    buffers: Buffers,
+    room: int,
+    storage: Storage,
+    wanted: Mapping[fx.Node, Collection[fx.Node]] = MappingProxyType({}),
+) -> Staying:
+    """The values that find a place in ``room`` bytes, beside those that were placed before them.
+
+    args:
+        wanted: for ops and loops the inputs of ``gm`` that are moved to other sticks for them.
+    """
     used = [0] * len(buffers.nodes)
     kept: set[Buffer] = set()
     steps: set[fx.Node] = set()
@@ -47,7 +62,33 @@ def staying(gm: fx.GraphModule, buffers: Buffers, room: int, storage: Storage) -
                 kept.add(buffer)
                 for position in span:
                     used[position] += buffer.byte_size
-    return Staying(frozenset(kept), frozenset(steps))
+    copies = {*_turned(gm, buffers, used, room, storage, wanted)}
+    turned = {node: copies.intersection(values) for node, values in wanted.items()}
+    return Staying(frozenset(kept), frozenset(steps), turned)
+
+
+def _turned(
+    gm: fx.GraphModule,
+    buffers: Buffers,
+    used: list[int],
+    room: int,
+    storage: Storage,
+    wanted: Mapping[fx.Node, Collection[fx.Node]],
+) -> Iterator[fx.Node]:
+    """The inputs whose copies find room beside what is ``used`` there, from the first such op to the last."""
+    spans: dict[fx.Node, list[int]] = defaultdict(list)
+    for node in wanted:
+        for value in wanted[node]:
+            spans[value].append(buffers.position[node])
+    for value, places in spans.items() if storage.cores == 1 else ():
+        ops = [buffers.nodes[place] for place in places]
+        if not all(loop_of(gm, op) is None and reads_once(op, value) for op in ops):
+            continue
+        span, size = range(min(places), max(places) + 1), storage.node_bytes(value)
+        if max(used[position] for position in span) + size <= room:
+            yield value
+            for position in span:
+                used[position] += size
 
 
 def _largest(node: fx.Node, buffers: Buffers) -> int:

@@ -5,6 +5,9 @@ one more pass over the factor, which is read and written anew before the outermo
 tiles of it together if there are loops from tile to tile inside::
 
     scores = q @ k.transpose(0, 1)        ->        k' = k in sticks of rows; scores = q @ k'
+
+What is written may stay in the scratchpad, where each op or loop that reads it wants all of it; what is read is in main
+memory.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.iteration import IndexMap, IterationSpace, Kind
 from spyre_fx.analysis.iteration_space import call_of, operands_of, space_of
 from spyre_fx.analysis.loops import carried_arguments, loop_of
-from spyre_fx.analysis.storage import SPARSE, Lanes
+from spyre_fx.analysis.storage import SPARSE, Lanes, Storage
+from spyre_fx.analysis.traffic.readers import readers_through_views
 
 
 def turned(gm: fx.GraphModule, lanes: Lanes) -> Mapping[fx.Node, tuple[fx.Node, ...]]:
@@ -39,7 +43,7 @@ def turned(gm: fx.GraphModule, lanes: Lanes) -> Mapping[fx.Node, tuple[fx.Node, 
 
 def turned_values(gm: fx.GraphModule, lanes: Lanes) -> set[fx.Node]:
     """What ops of ``gm`` make that a product wants in other sticks."""
-    return {_root(value) for node in gm.graph.nodes for value in _of_product(node, lanes)}
+    return {root_of(value) for node in gm.graph.nodes for value in _of_product(node, lanes)}
 
 
 def turned_inputs(node: fx.Node, lanes: Lanes) -> tuple[fx.Node, ...]:
@@ -52,7 +56,7 @@ def turned_by(node: fx.Node, lanes: Lanes) -> tuple[int, ...]:
     copied = lanes.copied.get(node, ())
     if node not in lanes.products and not copied:
         return turned_operands(node)
-    return tuple(i for i, operand in enumerate(operands_of(node)) if _root(operand) in copied)
+    return tuple(i for i, operand in enumerate(operands_of(node)) if root_of(operand) in copied)
 
 
 def turned_operands(node: fx.Node, space: IterationSpace | None = None) -> tuple[int, ...]:
@@ -115,18 +119,45 @@ def _wanted_in(gm: fx.GraphModule, lanes: Lanes) -> Iterator[fx.Node]:
 
 
 def _inputs(wanted: Iterable[fx.Node]) -> tuple[fx.Node, ...]:
-    return tuple(root for root in dict.fromkeys(map(_root, wanted)) if root.op == "placeholder")
+    return tuple(root for root in dict.fromkeys(map(root_of, wanted)) if root.op == "placeholder")
 
 
 def turned_outside(value: fx.Node, here: Collection[fx.Node]) -> bool:
     """Whether an input of a graph, or a view of one, is not among those ``here`` that are moved to other sticks in it,
     but outside of a loop further out of which each trip needs it whole.
     """
-    root = _root(value)
+    root = root_of(value)
     return root.op == "placeholder" and root not in here
 
 
-def _root(node: fx.Node) -> fx.Node:
+def may_stay_turned(gm: fx.GraphModule, value: fx.Node, storage: Storage) -> bool:
+    """Whether all that reads an input of ``gm``, in loops too, wants the whole of it in other sticks: then the copy may
+    stay in the scratchpad in its place. Of several cores each would have to move what it needs itself.
+    """
+    readers = list(readers_through_views(value)) if storage.stick_bytes and storage.cores == 1 else []
+    return bool(readers) and all(_wants_all(gm, reader, value, storage) for reader in readers)
+
+
+def _wants_all(gm: fx.GraphModule, reader: fx.Node, value: fx.Node, storage: Storage) -> bool:
+    loop = loop_of(gm, reader)
+    if loop is None:
+        return value in turned_inputs(reader, storage.lanes) and reads_once(reader, value)
+    places = [
+        i for i, argument in enumerate(reader.args) if isinstance(argument, fx.Node) and root_of(argument) is value
+    ]
+    if any(i in carried_arguments(loop).values() or loop.arguments[i] is not None for i in places):
+        return False
+    insides = [(body, body.graph.find_nodes(op="placeholder")) for body in map(loop.body, loop.phases)]
+    return all(may_stay_turned(body, inputs[i], storage) for body, inputs in insides for i in places)
+
+
+def reads_once(op: fx.Node, value: fx.Node) -> bool:
+    """Whether just one operand of an op is a value, or a view of it."""
+    return [*map(root_of, operands_of(op))].count(value) == 1
+
+
+def root_of(node: fx.Node) -> fx.Node:
+    """What a node is, or views, in its graph."""
     while is_view(node):
         node = node.all_input_nodes[0]
     return node

@@ -174,7 +174,7 @@ class CostModel:
         cores = self.storage.cores
         working_set = trips.working_set(tiles) * lanes * cores // trips.working_cores(tiles, cores)
         written = trips.written + (trips.drained if self.target.is_cache else 0)
-        written += trips.numbers(tiles) + trips.turned + trips.handed(tiles)
+        written += trips.numbers(tiles) + trips.handed(tiles)
         moved, priced = written, float(written)
         counts = trips.counts(tiles)
         for piece, times in trips.reads(tiles, self._room(trips, tiles, working_set), self.storage.stick_bytes > 0):

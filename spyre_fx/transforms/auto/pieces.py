@@ -57,6 +57,8 @@ class Piece:
     """The outermost loop over the scores of a row."""
     is_turned: bool = False
     """Whether it is an input that a product wants in other sticks."""
+    may_stay_turned: bool = True
+    """Whether a copy in these may be all that is kept of it: for one core, all of whose ops want it so."""
     readers: tuple[Spread, ...] = ()
     """The ops that read it, as several cores divide them, if there are several."""
     maker: Division | None = None
@@ -77,8 +79,8 @@ class Piece:
     @property
     def shape(self) -> Hashable:
         """Everything but which value it is."""
-        flags = self.is_input, self.left_bytes, self.packed_by, self.wide_flops, self.is_online, self.is_turned
-        spread = self.readers, self.maker, self.step_bytes
+        flags = self.is_input, self.left_bytes, self.packed_by, self.wide_flops, self.is_online
+        spread = self.readers, self.maker, self.step_bytes, self.is_turned, self.may_stay_turned
         return self.byte_size, self.cut_by, self.first, self.last, self.home, self.summed_by, flags, spread
 
     def times(self, shares: tuple[float, ...]) -> int:
@@ -138,9 +140,11 @@ class _Collector:
         is_product = any(self.tree.refined.atoms[a].combine == "matmul" for a in self._atoms(op))
         lanes = self.sizes.storage.lanes
         may_turn = self.sizes.storage.stick_bytes and (is_product or op in lanes.copied)
-        for operand in self.sizes.of_op(op).turned if may_turn else ():
+        turned = self.sizes.of_op(op).turned if may_turn else ()
+        for operand in turned:
             read[operand].is_turned |= read[operand].is_input and not _is_parameter(read[operand].value.node)
-        for piece in read:
+        for operand, piece in enumerate(read):
+            piece.may_stay_turned &= operand in turned and self.sizes.storage.cores == 1
             piece.last = max(piece.last, here)
             piece.home = max(piece.home, path, key=len) if piece.is_input else _common(piece.home, path)
             piece.packed_by += (path,) * is_product

@@ -101,11 +101,6 @@ class Trips:
         counts = self.counts(tiles)
         return sum(size * math.prod(counts[loop] for loop in path) for path, size in self.number_bytes.items())
 
-    @cached_property
-    def turned(self) -> int:
-        """Bytes moved to bring inputs into the sticks that products want: once, tile by tile where loops cut them."""
-        return sum(2 * piece.byte_size for piece in self.inputs if piece.is_turned)
-
     def working_set(self, tiles: Sequence[int]) -> int:
         """The most bytes that one trip holds at once; values that it reads whole are not among them."""
         shares = self.shares(tiles)
@@ -122,11 +117,11 @@ class Trips:
         return math.ceil(most)
 
     def reads(self, tiles: Sequence[int], room: int, whole: bool = False) -> list[tuple[Piece, int]]:
-        """For each input how often its bytes are read from main memory.
+        """For each input how often its bytes are read from main memory, and moved to other sticks.
 
         A tile of an input is read when a trip needs another one. What the trips of a loop read again is kept as long
         as ``room`` lasts, the smallest first; else each trip reads it anew. Of several cores each reads and keeps
-        what it needs.
+        what it needs. Other sticks are read and written once, but where what a trip has of them is kept instead.
 
         args:
             whole: keep nothing that loops further in read tile by tile: addresses in a scratchpad of sticks are fixed.
@@ -145,11 +140,14 @@ class Trips:
                 taken = size - size / each if in_set else size
                 if taken <= room and not (whole and cuts):
                     room -= math.ceil(taken)
+                    stays = not cuts
                     break
                 times *= counts[loop]
             else:
                 each = piece.tile_times(shares) if piece.cut_by else each
-            found.append((piece, times * each))
+                stays = len(piece.cut_by) == len(piece.home)
+            is_moved = piece.is_turned and not (stays and piece.may_stay_turned)
+            found.append((piece, times * each + 2 * is_moved))
         return found
 
     def handed(self, tiles: Sequence[int]) -> int:
