@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torch import fx
 
 from spyre_fx.codegen.host_reasons import host_ops
@@ -11,6 +9,7 @@ from spyre_fx.errors.calls import checked_call
 from spyre_fx.target import Target, check_target
 from spyre_fx.transforms import auto
 from spyre_fx.transforms.auto import AutoGroups
+from spyre_fx.transforms.auto.facts import nothing
 from spyre_fx.transforms.groups import Accumulate
 
 
@@ -50,11 +49,5 @@ def auto_groups(
     """
     check_target(target)
     machine = target or Target()
-    return auto.auto_groups(
-        gm, machine, memory_budget=memory_budget, accumulate=accumulate, lacking=_lacking(gm, machine)
-    )
-
-
-def _lacking(gm: fx.GraphModule, target: Target) -> Mapping[str, str]:
-    """The ops that a device lacks; an ideal scratchpad and a cache lack none."""
-    return host_ops(gm) if target.whole_sticks and not target.is_cache else {}
+    lacks = host_ops if machine.whole_sticks and not machine.is_cache else nothing
+    return auto.auto_groups(gm, machine, memory_budget=memory_budget, accumulate=accumulate, lacks=lacks)

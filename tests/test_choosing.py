@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import spyre_fx
 from spyre_fx.codegen.lowered import HostStep
@@ -88,3 +89,15 @@ def test_what_no_input_reaches_is_no_reason() -> None:
     assert len(groups) == 1
     assert not any("lacks" in reason.text for reason in groups.reasons)
     assert loops_on_host(spyre_fx.lower(spyre_fx.tile(gm, groups), target)) == []
+
+
+def test_ops_that_write_over_their_operand_are_judged_by_what_they_compute() -> None:
+    """The graph that the search sees has none of them."""
+
+    def fn(x: Tensor) -> Tensor:
+        return (x * 2).relu_().exp() + 1
+
+    gm = make_fx(fn, tracing_mode="fake")(torch.randn(4096, 512).half())
+    assert any(node.target is torch.ops.aten.relu_.default for node in gm.graph.nodes)
+    (group,) = spyre_fx.auto_groups(gm, scratchpad(96))
+    assert group.body[0].body == ("mul", "relu_", "exp", "add")

@@ -8,15 +8,12 @@ Regions grow around the largest values (``regions``), each with the axes that it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from torch import fx
 
 from spyre_fx.target import Target, check_target
 from spyre_fx.transforms.auto.budget import choose, within_budget
 from spyre_fx.transforms.auto.cost import CostModel
-from spyre_fx.transforms.auto.facts import Facts
+from spyre_fx.transforms.auto.facts import Facts, Lacks, nothing
 from spyre_fx.transforms.auto.groups import AutoGroups, Reason
 from spyre_fx.transforms.groups import Accumulate
 from spyre_fx.transforms.tile import check_accumulate
@@ -30,16 +27,16 @@ def auto_groups(
     *,
     memory_budget: float | None = None,
     accumulate: Accumulate = "float32",
-    lacking: Mapping[str, str] = MappingProxyType({}),
+    lacks: Lacks = nothing,
 ) -> AutoGroups:
     """As ``spyre_fx.auto_groups``, which knows what the target's code generator lacks.
 
     Args:
-        lacking: the names of ops that no loop may hold, each with what the target lacks it for.
+        lacks: which ops no loop may hold, since the target lacks them.
     """
     check_target(target)
     check_accumulate(accumulate, "auto_groups")
     target = target or Target()
     if memory_budget is not None:
-        return within_budget(gm, target, memory_budget, accumulate, lacking)
-    return choose(Facts(gm, accumulate, lacking), gm, CostModel(target)).groups
+        return within_budget(gm, target, memory_budget, accumulate, lacks)
+    return choose(Facts(gm, accumulate, lacks), gm, CostModel(target)).groups

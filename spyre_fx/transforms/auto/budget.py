@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 
 from torch import fx
 
@@ -13,7 +12,7 @@ from spyre_fx.shows import size_text
 from spyre_fx.target import Target
 from spyre_fx.transforms.auto.check import Tried, peak_bytes, tried, worthwhile
 from spyre_fx.transforms.auto.cost import CostModel, Thrift
-from spyre_fx.transforms.auto.facts import Facts
+from spyre_fx.transforms.auto.facts import Facts, Lacks, nothing
 from spyre_fx.transforms.auto.groups import AutoGroups
 from spyre_fx.transforms.auto.search import Search
 from spyre_fx.transforms.groups import Accumulate
@@ -59,7 +58,7 @@ def within_budget(
     target: Target,
     budget: float,
     accumulate: Accumulate = "float32",
-    lacking: Mapping[str, str] = MappingProxyType({}),
+    lacks: Lacks = nothing,
 ) -> AutoGroups:
     """The groups of the least effort with which ``gm`` allocates no more than ``budget`` at once.
 
@@ -69,7 +68,7 @@ def within_budget(
     args:
         budget: bytes (an int), or a fraction of the peak without loops.
         accumulate: in what loops keep sums of half precision.
-        lacking: the names of ops that the target lacks, and what for.
+        lacks: which ops no loop may hold, since the target lacks them.
 
     errors: ``BudgetExceeded`` where no search comes down to it; the error's ``nearest`` has the best groups found.
     """
@@ -77,7 +76,7 @@ def within_budget(
     limit = _in_bytes(budget, untiled)
     if untiled <= limit:
         return AutoGroups()
-    facts = Facts(gm, accumulate, lacking)
+    facts = Facts(gm, accumulate, lacks)
     nearest: tuple[int, AutoGroups] | None = None
     for models in _models(target, limit, untiled):
         in_vain = 0

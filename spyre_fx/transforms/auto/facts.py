@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from torch import fx
@@ -28,27 +27,35 @@ from spyre_fx.transforms.legality import check_ops, computes_tensors
 
 T = TypeVar("T")
 
+Lacks = Callable[[fx.GraphModule], Mapping[str, str]]
+"""Tells of a graph the names of the ops that a target lacks, each with what it lacks it for."""
+
+
+def nothing(gm: fx.GraphModule) -> Mapping[str, str]:
+    """What a machine lacks that runs every op."""
+    return {}
+
 
 class Facts:
     """One graph, which is not edited: ``module`` is a copy with fake values under one mode.
 
     Args:
         accumulate: in what its loops will keep sums of half precision.
-        lacking: the names of ops that the target lacks, and what for.
+        lacks: which ops no loop may hold, since the target lacks them; it gets ``module``.
     """
 
     def __init__(
         self,
         gm: fx.GraphModule,
         accumulate: Accumulate = "float32",
-        lacking: Mapping[str, str] = MappingProxyType({}),
+        lacks: Lacks = nothing,
     ) -> None:
         self.accumulate: Accumulate = accumulate
         self.module = ensure_fake(gm, compiled=False)
         make_functional(self.module.graph)
         self.flow = Dataflow()
         self.nodes = tuple(node for node in self.module.graph.nodes if not is_part(node))
-        self.refused = self._refused(lacking)
+        self.refused = self._refused(lacks(self.module))
         """Ops that cannot stand in any loop, and why."""
         self.ops = tuple(node for node in self.nodes if node.op == "call_function" and self._is_free(node))
         """Ops that can, in graph order."""
