@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from spyre_fx.torch_compat import has_kernel
-from spyre_fx.transforms.executor.out_forms import out_overload, writes_any_strides
+from spyre_fx.transforms.executor.out_forms import out_form, out_overload, writes_any_strides
+from tests.transforms.loop_cases import rows
 
 aten = torch.ops.aten
 VALUES: dict[str, Any] = {
@@ -73,6 +76,31 @@ def checked(op: OpOverload, out: OpOverload) -> bool:
 @pytest.mark.filterwarnings("ignore")
 def test_pointwise_ops() -> None:
     assert sum(checked(op, out) for op, out in pointwise_ops()) > 120
+
+
+LOSSES = [F.binary_cross_entropy, F.huber_loss, F.mse_loss, F.smooth_l1_loss]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_reduced_losses_have_memory_of_their_own(loss: Any, reduction: str) -> None:
+    """Their kernels write the loss of each element behind a given ``out``, which has one element."""
+    x, y = torch.rand(8, 4), torch.rand(8, 4)
+    gm = make_fx(lambda x, y: loss(x, y, reduction=reduction), tracing_mode="fake")(x, y)
+    (node,) = (node for node in gm.graph.nodes if node.op == "call_function")
+    assert out_form(node) is None
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_loops_keep_what_lies_beside_a_loss(loss: Any) -> None:
+    x, y = torch.rand(48, 40), torch.rand(48, 40)
+
+    def fn(x: Tensor, y: Tensor) -> Tensor:
+        weight, square = x.exp(), y * y
+        return loss(x, y, reduction="sum") * weight + square
+
+    wanted = [fn(a, b) for a, b in zip(x.split(12), y.split(12), strict=True)]
+    torch.testing.assert_close(rows(fn, (x, y), [0, 0], 0, 12)(x, y), torch.cat(wanted))
 
 
 def test_gelu_is_not_trusted_with_gaps() -> None:

@@ -190,9 +190,13 @@ _WRONG = frozenset(
         aten.native_batch_norm.default,  # wrong numbers in contiguous memory where an operand has gaps
         aten._native_batch_norm_legit.no_stats,
         aten.binary_cross_entropy.default,  # with a mean: the loss of each element, in a resized ``out``
+        # These make the loss of each element in a resized ``out``, over what lies behind it, before they reduce it.
+        aten.huber_loss.default,
+        aten.mse_loss.default,
+        aten.smooth_l1_loss.default,
     }
 )
-"""Ops whose ``out=`` kernel makes something else than the op (torch 2.13)."""
+"""Ops whose ``out=`` kernel makes something else than the op, or writes elsewhere too (torch 2.13)."""
 
 _TABLE: dict[OpOverload, OutForm] = {
     aten.relu.default: OutForm(_relu, elementwise=True),
