@@ -58,7 +58,7 @@ def _overload(name: str) -> Any:
     return found
 
 
-def checked_call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_arguments(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """``NotPlain`` for arguments that an op does not take, be it by number or by name; other targets take any."""
     if not isinstance(target, torch._ops.OpOverload):
         return
@@ -196,7 +196,7 @@ def _decode_graph(data: list[Json], mode: FakeTensorMode) -> fx.GraphModule:
         elif op == "call_function":
             target = decode_target(target)
         args, kwargs = decode(entry["args"], hook), decode(entry["kwargs"], hook)
-        checked_call(target, args, kwargs)
+        check_arguments(target, args, kwargs)
         node = graph.create_node(op, target, args, kwargs, name)
         node.meta["val"] = decode(entry["val"], meta)
         nodes[name] = node

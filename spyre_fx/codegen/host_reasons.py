@@ -42,17 +42,18 @@ def host_ops(gm: GraphModule) -> dict[str, str]:
     What is computed from no input is not among them: it is computed before the run.
     """
     known: set[fx.Node] = set()
-    found: dict[str, str] = {}
-    for node in gm.graph.nodes:
-        if node.op != "call_function" or node.target is operator.getitem:
-            continue
-        if set(node.all_input_nodes) <= known:
-            known.add(node)
-            continue
-        reason = _lacking(node)
-        if reason is not None:
-            found[node.name] = reason
-    return found
+    reasons = ((node.name, _lacking_for(node, known)) for node in gm.graph.nodes)
+    return {name: reason for name, reason in reasons if reason is not None}
+
+
+def _lacking_for(node: fx.Node, known: set[fx.Node]) -> str | None:
+    """What the device lacks for an op; None for what is computed before the run, which is added to ``known``."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return None
+    if set(node.all_input_nodes) <= known and isinstance(node.meta.get("val"), torch.Tensor):
+        known.add(node)
+        return None
+    return _lacking(node)
 
 
 def _in_loop(loop: LoopStructure, place: str) -> Iterator[tuple[str, str]]:
@@ -64,13 +65,8 @@ def _in_loop(loop: LoopStructure, place: str) -> Iterator[tuple[str, str]]:
                 inner = body.get_submodule(str(node.target))
                 if isinstance(inner, LoopStructure):
                     yield from _in_loop(inner, f"{place}{inner.title}.")
-            elif node.op == "call_function" and node.target is not operator.getitem:
-                if set(node.all_input_nodes) <= known and isinstance(node.meta.get("val"), torch.Tensor):
-                    known.add(node)  # computed before the run
-                    continue
-                reason = _lacking(node)
-                if reason is not None:
-                    yield f"{place}{node.name}", reason
+            elif (reason := _lacking_for(node, known)) is not None:
+                yield f"{place}{node.name}", reason
 
 
 def _lacking(node: fx.Node) -> str | None:

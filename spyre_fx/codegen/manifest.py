@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from spyre_fx._version import __version__
-from spyre_fx.codegen.host_graph import checked_call, decode_target, encode_target
+from spyre_fx.codegen.host_graph import check_arguments, decode_target, encode_target
 from spyre_fx.codegen.layout import Layout
 from spyre_fx.codegen.loop_names import loop_names, name_specs
 from spyre_fx.codegen.lowered import Argument, Constant, DeviceStep, HostStep, LaunchSize, Lowered, Step, Value
@@ -191,7 +191,7 @@ def _decode_step(data: Json, kernels: Mapping[str, tuple[Spec, ...]]) -> Step:
         case {"host": dict(step)}:
             target = decode_target(step["target"])
             args, kwargs = decode(step["args"], _decode_value), decode(step["kwargs"], _decode_value)
-            checked_call(target, args, kwargs)
+            check_arguments(target, args, kwargs)
             return HostStep(
                 target=target,
                 args=args,
