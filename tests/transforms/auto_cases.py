@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 import spyre_fx
+from spyre_fx.analysis.regions import Value
 from spyre_fx.target import KIB, Target
+from spyre_fx.transforms.auto.candidates import Allowed, Candidates, cuttable
 from spyre_fx.transforms.auto.facts import Facts
+from spyre_fx.transforms.auto.tiles import Sized
 
 
 def scratchpad(kib: int, **fields: Any) -> Target:
@@ -82,3 +85,9 @@ def facts(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Facts:
 
 def node(known: Facts, name: str) -> fx.Node:
     return next(node for node in known.nodes if node.name == name)
+
+
+def trees_around(candidates: Candidates, seed: Value, allowed: Allowed, seen: set[Hashable]) -> Iterator[Sized]:
+    """The tree for each axis of ``seed``."""
+    trees = (candidates.along(seed, axis, allowed, seen) for axis in cuttable(candidates.facts, seed))
+    return (tree for tree in trees if tree is not None)

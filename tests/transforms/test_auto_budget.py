@@ -14,7 +14,7 @@ from spyre_fx.transforms.auto.candidates import NEXT_PRODUCTS, Candidates
 from spyre_fx.transforms.auto.check import peak_bytes
 from spyre_fx.transforms.auto.cost import Cost, CostModel, Thrift
 from spyre_fx.transforms.auto.facts import Facts
-from tests.transforms.auto_cases import cache, mlp, scratchpad
+from tests.transforms.auto_cases import cache, mlp, scratchpad, trees_around
 
 
 def layers(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
@@ -95,7 +95,9 @@ def test_whole_operands_count_towards_the_budget():
     """Values that the graph makes and each trip needs whole are held beside a trip; the caller's are not."""
     known = Facts(spyre_fx.capture(lambda x, w: (x @ w.exp()).relu(), torch.ones(64, 16), torch.ones(16, 32)))
     op = next(op for op in known.ops if op.name == "mm")
-    trees = Candidates(known, CostModel(cache(1))).around(Value(op), lambda other: other.name in ("mm", "relu"), set())
+    trees = trees_around(
+        Candidates(known, CostModel(cache(1))), Value(op), lambda other: other.name in ("mm", "relu"), set()
+    )
     by_rows = next(tree for tree in trees if tree.trips.tree.loops[0].extent == 64)
     assert by_rows.trips.taken == 64 * 32 * 4 + 16 * 32 * 4
     assert by_rows.cost.held == by_rows.cost.working_set + by_rows.trips.taken

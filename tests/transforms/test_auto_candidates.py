@@ -10,7 +10,7 @@ from spyre_fx.transforms.auto.candidates import Candidates, cuttable, shares_wor
 from spyre_fx.transforms.auto.cost import CostModel
 from spyre_fx.transforms.auto.facts import Facts
 from spyre_fx.transforms.auto.regions import Region
-from tests.transforms.auto_cases import attention, facts, mlp, node, scratchpad
+from tests.transforms.auto_cases import attention, facts, mlp, node, scratchpad, trees_around
 
 
 def test_axes_that_may_be_cut():
@@ -29,8 +29,11 @@ def test_a_loop_must_keep_something():
 def test_one_tree_for_each_axis():
     known = facts(lambda x: x.exp().tanh(), (64, 32))
     trees = list(
-        Candidates(known, CostModel(scratchpad(4, stick_bytes=4))).around(
-            Value(node(known, "exp")), lambda op: True, set()
+        trees_around(
+            Candidates(known, CostModel(scratchpad(4, stick_bytes=4))),
+            Value(node(known, "exp")),
+            lambda op: True,
+            set(),
         )
     )
     assert [tree.trips.tree.loops[0].extent for tree in trees] == [64, 32]
@@ -38,20 +41,22 @@ def test_one_tree_for_each_axis():
 
 def test_axes_shorter_than_a_stick_are_not_cut():
     known = facts(lambda x: x.exp().tanh(), (64, 32))
-    trees = list(Candidates(known, CostModel(scratchpad(4))).around(Value(node(known, "exp")), lambda op: True, set()))
+    trees = list(
+        trees_around(Candidates(known, CostModel(scratchpad(4))), Value(node(known, "exp")), lambda op: True, set())
+    )
     assert [tree.trips.tree.loops[0].extent for tree in trees] == [64]
 
 
 def test_regions_that_were_seen_are_not_found_again():
     known = facts(lambda x: x.exp().tanh(), (64, 64))
     candidates, seen = Candidates(known, CostModel(scratchpad(4))), set()
-    assert list(candidates.around(Value(node(known, "exp")), lambda op: True, seen))
-    assert not list(candidates.around(Value(node(known, "exp")), lambda op: True, seen))
+    assert list(trees_around(candidates, Value(node(known, "exp")), lambda op: True, seen))
+    assert not list(trees_around(candidates, Value(node(known, "exp")), lambda op: True, seen))
 
 
 def test_a_scratchpad_gets_no_loops_inside_where_one_moves_each_value_once():
     known = facts(mlp, (512, 16), (16, 64), (64, 16))
-    trees = Candidates(known, CostModel(scratchpad(64))).around(Value(node(known, "mm")), lambda op: True, set())
+    trees = trees_around(Candidates(known, CostModel(scratchpad(64))), Value(node(known, "mm")), lambda op: True, set())
     rows = next(tree for tree in trees if tree.trips.tree.loops[0].extent == 512)
     assert len(rows.tiles) == 1
 
@@ -59,7 +64,7 @@ def test_a_scratchpad_gets_no_loops_inside_where_one_moves_each_value_once():
 def test_loops_inside_where_whole_rows_do_not_fit():
     gm = spyre_fx.capture(attention, *[torch.ones(2, 512, 32)] * 3)
     known, model = Facts(gm), CostModel(scratchpad(96))
-    trees = list(Candidates(known, model).around(Value(node(known, "bmm")), lambda op: True, set()))
+    trees = list(trees_around(Candidates(known, model), Value(node(known, "bmm")), lambda op: True, set()))
     fitting = [tree for tree in trees if model.fits(tree.cost)]
     best = min(fitting, key=lambda tree: tree.cost.total)
     assert [loop.extent for loop in best.trips.tree.loops] == [2, 512, 512]

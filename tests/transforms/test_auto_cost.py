@@ -14,7 +14,7 @@ from spyre_fx.target import KIB
 from spyre_fx.transforms.auto.candidates import Candidates
 from spyre_fx.transforms.auto.cost import KEPT_PRICE, OUTER_CACHE_PRICE, Cost, CostModel, Thrift
 from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
-from tests.transforms.auto_cases import CASES, cache, facts, node, scratchpad
+from tests.transforms.auto_cases import CASES, cache, facts, node, scratchpad, trees_around
 
 
 def test_a_scratchpad_keeps_nothing_between_ops():
@@ -52,7 +52,7 @@ def test_a_loop_pays_for_its_calls():
     known = facts(lambda x: x.exp().tanh(), (64, 64))
     size = 64 * 64 * 4
     model = CostModel(scratchpad(8, call_bytes=10))
-    (tree, *_) = Candidates(known, model).around(Value(node(known, "exp")), lambda op: True, set())
+    (tree, *_) = trees_around(Candidates(known, model), Value(node(known, "exp")), lambda op: True, set())
     for tiles, trips in (((16,), 4), ((24,), 3)):
         cost = model.tiled(tree.trips, tiles)
         assert (cost.moved, cost.total) == (2 * size, 2 * size + 10 * 2 * trips)
@@ -62,7 +62,7 @@ def test_a_loop_pays_for_its_calls():
 def test_products_in_loops_order_their_operands_again():
     known = facts(lambda x, w: (x @ w).relu(), (64, 16), (16, 32))
     plain, packed = (CostModel(scratchpad(64, packed_byte_cost=price)) for price in (0.0, 2.0))
-    trees = Candidates(known, plain).around(Value(node(known, "mm")), lambda op: True, set())
+    trees = trees_around(Candidates(known, plain), Value(node(known, "mm")), lambda op: True, set())
     rows = next(tree for tree in trees if tree.trips.tree.loops[0].extent == 64)
     extra = packed.tiled(rows.trips, (16,)).total - plain.tiled(rows.trips, (16,)).total
     assert extra == 3 * 2.0 * 16 * 32 * 4
@@ -71,7 +71,7 @@ def test_products_in_loops_order_their_operands_again():
 def test_each_product_orders_an_operand_for_itself():
     known = facts(lambda x, a, b: (x @ a) + (x @ b), (64, 64), (64, 64), (64, 64))
     model = CostModel(cache(8, call_bytes=0, packed_byte_cost=1.0))
-    trees = Candidates(known, model).around(Value(node(known, "mm")), lambda op: True, set())
+    trees = trees_around(Candidates(known, model), Value(node(known, "mm")), lambda op: True, set())
     tree = next(tree for tree in trees if tree.trips.tree.loops[0].seat.dim == 1)
     free = CostModel(cache(8, call_bytes=0)).tiled(tree.trips, (16,))
     size = 64 * 64 * 4
@@ -123,7 +123,7 @@ def test_a_norm_before_a_product_is_left_alone_on_a_cpu():
 def test_a_cache_spills_tiles_of_which_two_do_not_fit():
     gm = spyre_fx.capture(lambda x: x.exp().tanh().sin(), torch.ones(64, 64))
     known, model = Facts(gm), CostModel(cache(2, call_bytes=0))
-    (tree, *_) = Candidates(known, model).around(Value(node(known, "exp")), lambda op: True, set())
+    (tree, *_) = trees_around(Candidates(known, model), Value(node(known, "exp")), lambda op: True, set())
     small, large = model.tiled(tree.trips, (4,)), model.tiled(tree.trips, (16,))
     assert small.moved == 2 * 64 * 64 * 4
     assert large.moved > small.moved

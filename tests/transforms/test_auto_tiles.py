@@ -15,7 +15,7 @@ from spyre_fx.transforms.auto.candidates import Candidates
 from spyre_fx.transforms.auto.cost import CostModel
 from spyre_fx.transforms.auto.facts import Facts
 from spyre_fx.transforms.auto.tiles import FEW_TRIPS, MOST_TRIPS, Sizer, tile_sizes, whole_stick_sizes
-from tests.transforms.auto_cases import CASES, node, scratchpad
+from tests.transforms.auto_cases import CASES, node, scratchpad, trees_around
 
 
 def test_even_divisions_first():
@@ -54,7 +54,7 @@ def test_no_other_tile_of_a_single_loop_is_better(name, sticks):
     candidates = Candidates(known, model)
     seed = max((Value(op) for op in known.ops), key=lambda value: value.tensor.numel())
     sizer = Sizer(model)
-    for tree in candidates.around(seed, lambda op: True, set()):
+    for tree in trees_around(candidates, seed, lambda op: True, set()):
         if len(tree.tiles) == 1:
             extent = tree.trips.tree.loops[0].extent
             # Where rows take whole sticks, no size between an even division and its half is tried that is none of 16s.
@@ -70,9 +70,9 @@ def test_trees_that_are_alike_are_worked_out_once(monkeypatch):
     known = Facts(CASES["chain"].graph())
     seed = Value(node(known, "exp"))
     candidates = Candidates(known, model)
-    first = list(candidates.around(seed, lambda op: True, set()))
+    first = list(trees_around(candidates, seed, lambda op: True, set()))
     monkeypatch.setattr(model, "tiled", lambda *args: pytest.fail("worked out again"))
-    second = list(candidates.around(seed, lambda op: True, set()))
+    second = list(trees_around(candidates, seed, lambda op: True, set()))
     assert [(tree.tiles, tree.cost) for tree in first] == [(tree.tiles, tree.cost) for tree in second]
 
 
@@ -82,7 +82,7 @@ def test_both_tiles_of_a_nest_are_chosen_together(sticks, expected):
     case = CASES["attention over blocks of keys"]
     model = CostModel(replace(scratchpad(case.kib), whole_sticks=sticks))
     known = Facts(case.graph())
-    trees = list(Candidates(known, model).around(Value(node(known, "bmm")), lambda op: True, set()))
+    trees = list(trees_around(Candidates(known, model), Value(node(known, "bmm")), lambda op: True, set()))
     nest = min((tree for tree in trees if model.fits(tree.cost)), key=lambda tree: tree.cost.total)
     assert nest.tiles == expected
     assert nest.cost.working_set <= case.kib * KIB

@@ -15,7 +15,7 @@ from spyre_fx.transforms.auto.facts import Facts
 from spyre_fx.transforms.auto.regions import grow
 from spyre_fx.transforms.auto.tree import tree_of, with_loop
 from spyre_fx.transforms.auto.trips import Trips, owner, trips_of
-from tests.transforms.auto_cases import attention, facts, mlp, node, scratchpad
+from tests.transforms.auto_cases import attention, facts, mlp, node, scratchpad, trees_around
 
 MLP = (64, 16), (16, 32), (32, 16)
 HEADS = ((2, 64, 16),) * 3
@@ -126,7 +126,7 @@ def test_the_owner_of_memory():
 def test_equal_layers_have_equal_trips():
     known = facts(lambda x, w: (x @ w).relu() @ w, (64, 16), (16, 16))
     candidates = Candidates(known, CostModel(scratchpad(8)))
-    trees = list(candidates.around(Value(node(known, "mm")), lambda op: True, set()))
+    trees = list(trees_around(candidates, Value(node(known, "mm")), lambda op: True, set()))
     assert trees
     sizes = candidates.sizes
     assert all(tree.trips.shape == trips_of(tree.trips.tree, known.flow, sizes=sizes).shape for tree in trees)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
-from spyre_fx.analysis.loops import loop_of
+from spyre_fx.analysis.loops import bodies, loop_of
 
 
 def readers_through_views(node: fx.Node) -> Iterator[fx.Node]:
     """What reads a value, through views too."""
     for user in node.users:
         yield from readers_through_views(user) if is_view(user) else (user,)
+
+
+def inputs_of(gm: fx.GraphModule, call: fx.Node, places: Collection[int]) -> Iterator[tuple[fx.GraphModule, fx.Node]]:
+    """Each body of the loop that ``call`` calls, with what stands in it for each of the arguments at ``places``."""
+    for _, body in bodies(gm, call):
+        inputs = body.graph.find_nodes(op="placeholder")
+        yield from ((body, inputs[place]) for place in places)
 
 
 def is_read_once(node: fx.Node) -> bool:
@@ -37,10 +44,8 @@ def is_cut_inside(body: fx.GraphModule, argument: fx.Node) -> bool:
                 return True
             continue
         places = [i for i, arg in enumerate(user.args) if arg is argument]
-        insides = [(inner, inner.graph.find_nodes(op="placeholder")) for inner in map(loop.body, loop.phases)]
-        if any(
-            loop.arguments[i] is not None or is_cut_inside(inner, all_[i]) for i in places for inner, all_ in insides
-        ):
+        is_cut = any(loop.arguments[i] is not None for i in places)
+        if is_cut or any(is_cut_inside(*inner) for inner in inputs_of(body, user, places)):
             return True
     return False
 

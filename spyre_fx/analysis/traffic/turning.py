@@ -23,7 +23,7 @@ from spyre_fx.analysis.iteration import IndexMap, IterationSpace, Kind
 from spyre_fx.analysis.iteration_space import call_of, operands_of, space_of
 from spyre_fx.analysis.loops import carried_arguments, loop_of
 from spyre_fx.analysis.storage import SPARSE, Lanes, Storage
-from spyre_fx.analysis.traffic.readers import readers_through_views
+from spyre_fx.analysis.traffic.readers import inputs_of, readers_through_views
 
 
 def turned(gm: fx.GraphModule, lanes: Lanes) -> Mapping[fx.Node, tuple[fx.Node, ...]]:
@@ -147,8 +147,7 @@ def _wants_all(gm: fx.GraphModule, reader: fx.Node, value: fx.Node, storage: Sto
     ]
     if any(i in carried_arguments(loop).values() or loop.arguments[i] is not None for i in places):
         return False
-    insides = [(body, body.graph.find_nodes(op="placeholder")) for body in map(loop.body, loop.phases)]
-    return all(may_stay_turned(body, inputs[i], storage) for body, inputs in insides for i in places)
+    return all(may_stay_turned(body, tile, storage) for body, tile in inputs_of(gm, reader, places))
 
 
 def reads_once(op: fx.Node, value: fx.Node) -> bool:

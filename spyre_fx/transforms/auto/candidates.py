@@ -47,19 +47,12 @@ class Candidates:
         self._found: dict[Hashable, Sized | None] = {}
         """What came of each region that was tried, around whichever of its values."""
 
-    def around(self, seed: Value, allowed: Allowed, seen: set[Hashable]) -> Iterator[Sized]:
-        """A tree for each axis of ``seed``: one loop over it, then loops inside as long as they pay.
+    def along(self, seed: Value, axis: int, allowed: Allowed, seen: set[Hashable]) -> Sized | None:
+        """The tree for an axis of ``seed``: one loop over it, then loops inside as long as they pay.
 
         Args:
-            seen: what was found before, in which case it is not found again; it is added to.
+            seen: what was found before, in which case it is not found again, and None is returned; it is added to.
         """
-        for axis in cuttable(self.facts, seed):
-            found = self.along(seed, axis, allowed, seen)
-            if found is not None:
-                yield found
-
-    def along(self, seed: Value, axis: int, allowed: Allowed, seen: set[Hashable]) -> Sized | None:
-        """The tree for one of these axes; None where there is none, or it was seen before."""
         region = grow(self.facts, seed.node, axis, allowed)
         tree = self._tree(region) if shares_work(region) else None
         if tree is None or (id(tree.refined), tree.key) in seen:
