@@ -15,10 +15,12 @@ from spyre_fx.codegen.builder import FLOATS, Builder, HostOnly
 from spyre_fx.codegen.decompose import device_rule
 from spyre_fx.codegen.decompose.casts import has_cast
 from spyre_fx.codegen.decompose.without_rule import why_without_rule
+from spyre_fx.codegen.known import Known
 from spyre_fx.codegen.layout import has_format
 from spyre_fx.codegen.walk import mutates
 from spyre_fx.errors import SpyreFxError
 from spyre_fx.transforms.loop_structure import LoopStructure
+from spyre_fx.transforms.loop_types import Carried
 
 Reasons = tuple[tuple[str, str], ...]
 """Names of ops, outermost loop first, each with what the device lacks it for."""
@@ -29,10 +31,13 @@ _DEVICE_TYPES = (*FLOATS, torch.bool)
 def host_reasons(gm: GraphModule, node: fx.Node) -> Reasons:
     """Why the host runs ``node``: of a loop, each op in it that the device lacks."""
     if node.op != "call_module":
-        return ((node.name, _lacking(node) or "the device lacks what it reads"),)
+        return ((node.name, _lacking(node, set()) or "the device lacks what it reads"),)
     loop = gm.get_submodule(str(node.target))
     assert isinstance(loop, LoopStructure)
-    found = tuple(dict.fromkeys(_in_loop(loop, f"{loop.title}.")))
+    known: set[fx.Node] = set()
+    for other in gm.graph.nodes:
+        _is_known(other, known)
+    found = tuple(dict.fromkeys(_in_loop(loop, node, known, f"{loop.title}.")))
     return found or ((node.name, "it reads or gives what the device has no form of"),)
 
 
@@ -48,28 +53,40 @@ def host_ops(gm: GraphModule) -> dict[str, str]:
 
 def _lacking_for(node: fx.Node, known: set[fx.Node]) -> str | None:
     """What the device lacks for an op; None for what is computed before the run, which is added to ``known``."""
-    if node.op != "call_function" or node.target is operator.getitem:
+    if node.op != "call_function" or node.target is operator.getitem or _is_known(node, known):
         return None
-    if set(node.all_input_nodes) <= known and isinstance(node.meta.get("val"), torch.Tensor):
+    return _lacking(node, known)
+
+
+def _is_known(node: fx.Node, known: set[fx.Node]) -> bool:
+    """Whether a node is computed before the run, from those ``known`` alone; then it is added to them."""
+    is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
+    if node.op == "call_function" and is_tensor and known.issuperset(node.all_input_nodes):
         known.add(node)
-        return None
-    return _lacking(node)
+    return node in known
 
 
-def _in_loop(loop: LoopStructure, place: str) -> Iterator[tuple[str, str]]:
+def _in_loop(loop: LoopStructure, call: fx.Node, outer: set[fx.Node], place: str) -> Iterator[tuple[str, str]]:
+    """The ops in a loop that the device lacks.
+
+    args:
+        call: the node that calls the loop, among whose arguments those in ``outer`` are known before the run.
+    """
+    carried = {leaf.argument for leaf in loop.results if isinstance(leaf, Carried)}
+    same = {i for i, argument in enumerate(call.args) if argument in outer and i not in carried}
     for phase in loop.phases:
         body = loop.body(phase)
-        known: set[fx.Node] = set()
+        known = {node for i, node in enumerate(body.graph.find_nodes(op="placeholder")) if i in same}
         for node in body.graph.nodes:
             if node.op == "call_module":
                 inner = body.get_submodule(str(node.target))
                 if isinstance(inner, LoopStructure):
-                    yield from _in_loop(inner, f"{place}{inner.title}.")
+                    yield from _in_loop(inner, node, known, f"{place}{inner.title}.")
             elif (reason := _lacking_for(node, known)) is not None:
                 yield f"{place}{node.name}", reason
 
 
-def _lacking(node: fx.Node) -> str | None:
+def _lacking(node: fx.Node, known: set[fx.Node]) -> str | None:
     """What the device lacks ``node`` for, or None if it has the op."""
     tensors = [leaf for argument in node.all_input_nodes for leaf in _tensors(argument)]
     types = sorted({leaf.dtype for leaf in (*tensors, *_tensors(node))} - set(_DEVICE_TYPES), key=str)
@@ -85,7 +102,7 @@ def _lacking(node: fx.Node) -> str | None:
         return "it reads an empty tensor"
     builder = Builder()
     builder.node = node
-    given = fx.node.map_arg((node.args, node.kwargs), lambda argument: _stand_in(builder, argument))
+    given = fx.node.map_arg((node.args, node.kwargs), lambda argument: _stand_in(builder, argument, argument in known))
     try:
         if (
             any(isinstance(leaf, HostOnly) for leaf in pytree.tree_leaves(given))
@@ -108,12 +125,14 @@ def _treatment(dtype: torch.dtype) -> str:
     return "moves and casts only" if has_cast(dtype) else "moves only"
 
 
-def _stand_in(builder: Builder, node: fx.Node) -> Any:
-    """A value of the type that ``node`` gives, in place of its own."""
+def _stand_in(builder: Builder, node: fx.Node, known: bool) -> Any:
+    """A value of the type that ``node`` gives, in place of its own; of one that is ``known`` all numbers are 0."""
 
     def made(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
+        if known and leaf.numel():
+            return Known(torch.zeros((), dtype=leaf.dtype).expand(leaf.shape))
         if not has_format(leaf.dtype) or not leaf.numel():
             return HostOnly(tuple(leaf.shape), leaf.dtype)
         return builder.buffer(node.name, tuple(leaf.shape), leaf.dtype).whole()

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.codegen.device_runs import device_ops, half, host_ops, same
+from tests.codegen.device_runs import device_ops, half, host_ops, lowered, same
 
 UNARY = {
     "neg": torch.neg,
@@ -125,3 +125,49 @@ def test_dtypes_that_the_device_does_not_compute_in(dtype):
     x = torch.arange(64).reshape(4, 16).to(dtype)
     bundle = same(lambda x: x + x, x)
     assert host_ops(bundle) == ["aten.add.Tensor"]
+
+
+COMPARISONS = {
+    "equal": torch.eq,
+    "notequal": torch.ne,
+    "greaterthan": torch.gt,
+    "greaterequal": torch.ge,
+    "lesserthan": torch.lt,
+    "lesserequal": torch.le,
+}
+EDGE = 2**24
+LARGE = (0, 1, 63, -63, 100, EDGE - 1, EDGE, EDGE + 1, 1 - EDGE, -EDGE, -EDGE - 1, 2**31 - 1, -(2**31))
+"""Numbers around the last that float32 holds exactly, and the largest ones."""
+
+
+@pytest.mark.parametrize("op", COMPARISONS)
+@pytest.mark.parametrize("known", [63, EDGE - 1, 1 - EDGE, -100, True])
+def test_integers_compare_with_known_ones_inside_of_the_exact_range(op, known):
+    x = torch.tensor(LARGE, dtype=torch.int32).repeat(10)[:128].reshape(2, 64)
+    least = max(known - 63, 1 - EDGE)
+
+    def fn(x):
+        return COMPARISONS[op](x, known), COMPARISONS[op](torch.arange(64, dtype=torch.int64) + least, x)
+
+    bundle = same(fn, x)
+    assert op in device_ops(bundle) and not host_ops(bundle)
+
+
+@pytest.mark.parametrize("known", [EDGE, -EDGE, 2**40])
+def test_others_are_compared_by_the_host(known):
+    x = torch.tensor(LARGE, dtype=torch.int32)
+    for fn in (lambda x: torch.eq(x, known), lambda x: torch.lt(torch.arange(known - 1, known + 1).unsqueeze(1), x)):
+        bundle = lowered(fn, x)
+        assert host_ops(bundle)
+        assert torch.equal(bundle.run(x), fn(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8])
+def test_integers_without_a_cast_are_compared_by_the_host(dtype):
+    x = torch.arange(-64, 64).to(dtype)
+    assert host_ops(same(lambda x: torch.eq(x, 3), x)) == ["aten.eq.Scalar"]
+
+
+def test_two_unknown_integers_are_compared_by_the_host():
+    x, y = torch.tensor([EDGE, 1], dtype=torch.int32), torch.tensor([EDGE + 1, 1], dtype=torch.int32)
+    assert host_ops(same(torch.eq, x, y)) == ["aten.eq.Tensor"]

@@ -55,6 +55,19 @@ def test_only_the_ops_of_a_loop_that_are_lacking_are_named():
     assert reasons(bundle) == [("loop_0.loop_0.erfinv", "the device lacks aten.erfinv.default")]
 
 
+def test_known_numbers_are_no_reason():
+    """The device compares integers with them."""
+
+    def function(x, classes):
+        hits = torch.arange(64, dtype=torch.int32) == classes
+        return (torch.where(hits, x, 0.0).erfinv(),)
+
+    bundle = bundle_of(
+        function, torch.rand(8, 64) - 0.5, torch.arange(8, dtype=torch.int32).unsqueeze(1), levels=[(2, {"x": 1})]
+    )
+    assert reasons(bundle) == [("loop_0.erfinv", "the device lacks aten.erfinv.default")]
+
+
 def test_ops_between_programs(tmp_path):
     bundle = bundle_of(lambda x: torch.sort(x * 2)[0] + 1, torch.randn(8, 64).half())
     ((name, why),) = reasons(bundle)

@@ -36,6 +36,8 @@ _UNARY = {
     aten.sigmoid.default: "sigmoid",
     aten.silu.default: "silu",
 }
+EXACT = 2**24
+"""Integers up to this magnitude are exact in float32; the next one is not."""
 _COMPARISONS = {
     aten.eq: "equal",
     aten.ne: "notequal",
@@ -80,12 +82,29 @@ def _comparison_rule(op: str) -> Rule:
         dtype = result_dtype(x, y)
         if dtype == torch.bool and op in ("equal", "notequal") and isinstance(y, (Access, Known)):
             return b.pointwise(op, [x, y], torch.bool)
-        if dtype not in FLOATS:
+        if dtype not in FLOATS and not _exact_in_fp32(x, y):
             return None
-        ready = _operands(b, (x, y), dtype, False)
+        ready = _operands(b, (x, y), dtype if dtype in FLOATS else torch.float32, False)
         return None if ready is None else b.pointwise(op, ready, torch.bool)
 
     return compare
+
+
+def _exact_in_fp32(*operands: Operand) -> bool:
+    """Whether integers compare in float32 as they do themselves: all numbers of one operand are known and inside of
+    2^24. They are exact there; a number of the other operand that is not stays at or beyond 2^24.
+    """
+    return any(_is_small(operand) for operand in operands)
+
+
+def _is_small(operand: Operand) -> bool:
+    match operand:
+        case int():
+            return abs(operand) < EXACT
+        case Known(tensor=tensor) if not tensor.is_floating_point() and not tensor.is_complex():
+            least, largest = (int(number) for number in tensor.aminmax())
+            return max(-least, largest) < EXACT
+    return False
 
 
 for _target, _op in _UNARY.items():
