@@ -22,7 +22,7 @@ from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.known import Known
 from spyre_fx.codegen.terms import NO_LOOPS, Loop, Terms, align, refine
 from spyre_fx.codegen.tree import Operation, Statement
-from spyre_fx.errors.location import source_line
+from spyre_fx.errors.location import node_and_line
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,7 @@ class Builder:
 
     @property
     def origin(self) -> str:
-        if self.node is None:
-            return ""
-        line = source_line(self.node)
-        return f"%{self.node.name}" + (f" at {line}" if line else "")
+        return "" if self.node is None else node_and_line(self.node)
 
     # Buffers.
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.division_regions import Regions, carried_over, same_digits
+from spyre_fx.codegen.folding import inner_axes
 from spyre_fx.codegen.hoist import Hoist
 from spyre_fx.codegen.kernels import Item, Kernel, Operand, kernels, nested
 from spyre_fx.codegen.layout import device_strides, word_bytes
@@ -215,8 +216,11 @@ def split(kernel: Kernel, layouts: Layouts, target: Target, contested: Iterable[
 
 
 def axis_sizes(kernel: Kernel, layouts: Layouts) -> tuple[int, ...]:
-    """Extents that splits must divide: sticks for an axis that fills the sticks of any tensor."""
-    sizes = [entry.extent for entry in kernel.axes]
+    """Extents that splits must divide: sticks for an axis that fills the sticks of any tensor, 1 for one that may be
+    folded into another.
+    """
+    inner = inner_axes(kernel, layouts)
+    sizes = [1 if axis in inner else entry.extent for axis, entry in enumerate(kernel.axes)]
     lanes: dict[int, int] = defaultdict(int)
     for operand in kernel.operands:
         layout = layouts[operand.buffer]

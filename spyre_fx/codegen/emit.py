@@ -12,6 +12,7 @@ from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.device_dims import Part, carries, device_parts
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.division import Splits
+from spyre_fx.codegen.folding import folded
 from spyre_fx.codegen.kernels import Axis, Item, Kernel, KernelLoop, Operand
 from spyre_fx.codegen.launch import Launch
 from spyre_fx.codegen.layout import Layout, device_strides, word_bytes
@@ -54,7 +55,11 @@ class Emitter:
         return LoopSpec(trips, body, bounds, {count.symbol: (self.arg_index[source], dim)}, loop.label)
 
     def op_spec(self, kernel: Kernel, path: tuple[Loop, ...]) -> OpSpec:
-        """One op. A longer buffer dim of which one index is used gets a symbol of range 1."""
+        """One op. A longer buffer dim of which one index is used gets a symbol of range 1.
+
+        Raises:
+            LoweringError: for a window or a coordinate that the device cannot address.
+        """
         parts = [self._parts(kernel, operand) for operand in kernel.operands]
         axes, splits = list(kernel.axes), list(self.splits[kernel])
         for operand, row in zip(kernel.operands, parts, strict=True):
@@ -70,7 +75,7 @@ class Emitter:
             self._arg(kernel, operand, row, symbols, path, is_input=position < len(kernel.inputs))
             for position, (operand, row) in enumerate(zip(kernel.operands, parts, strict=True))
         )
-        return OpSpec(
+        spec = OpSpec(
             op=kernel.op,
             is_reduction=kernel.kind is not OpKind.POINTWISE,
             iteration_space={symbols[a]: (sympy.Integer(axes[a].extent), splits[a]) for a in order},
@@ -79,6 +84,7 @@ class Emitter:
             tiled_symbols=tuple(_tiled(loop, axes, kernel.operands, symbols) for loop in path),
             origin=kernel.origin,
         )
+        return folded(spec)
 
     def _parts(self, kernel: Kernel, operand: Operand) -> list[Part]:
         found = device_parts(kernel, operand, self.layouts[operand.buffer])

@@ -68,12 +68,22 @@ def dims_and_operands(spec: OpSpec) -> tuple[tuple[Dim, ...], tuple[Operand, ...
     return dims, tuple(operands)
 
 
-def _dims(spec: OpSpec, accesses: Sequence[Access]) -> tuple[Dim, ...]:
-    """The symbols in order, with a stick dim put in where an op has none, and their labels."""
-    padded = padded_ranges(spec)
+def surplus_dims(spec: OpSpec) -> int:
+    """How many dims an op has beyond those that the device has labels for; 0 or less where it has labels enough."""
+    if len(spec.iteration_space) < len(_MATMUL_LABELS):
+        return 0
+    return len(_symbols(spec, [access_of(spec, arg) for arg in spec.args])) - most_dims(op_of(spec).kind)
+
+
+def most_dims(kind: OpKind) -> int:
+    """How many dims of an op the device has labels for."""
+    return len(_MATMUL_LABELS) if kind is OpKind.MATMUL else len(_POINTWISE_LABELS) + 1
+
+
+def _symbols(spec: OpSpec, accesses: Sequence[Access]) -> list[sympy.Symbol | None]:
+    """The symbols in order, with a stick dim put in where an op has none."""
     symbols: list[sympy.Symbol | None] = list(spec.iteration_space)
-    matmul = op_of(spec).kind is OpKind.MATMUL
-    if matmul:
+    if op_of(spec).kind is OpKind.MATMUL:
         if accesses[-1].stick is None:
             # Before the reduced dims, which come last; a range of 1 in front is no reduced dim.
             kept = output_symbols(spec)
@@ -83,6 +93,16 @@ def _dims(spec: OpSpec, accesses: Sequence[Access]) -> tuple[Dim, ...]:
             symbols.append(None)
     elif all(access.stick is None for access in accesses) or any(_beside_sticks(accesses)):
         symbols.append(None)
+    return symbols
+
+
+def _dims(spec: OpSpec, accesses: Sequence[Access]) -> tuple[Dim, ...]:
+    """The dims in order, with their labels."""
+    padded = padded_ranges(spec)
+    symbols = _symbols(spec, accesses)
+    kind = op_of(spec).kind
+    if len(symbols) > most_dims(kind):
+        raise TOO_MANY_DIMS(rank=len(symbols), where=describe(spec), limit=most_dims(kind))
     lanes = max(arg.device_size[-1] for arg in spec.args)
 
     def dim(name: str, symbol: sympy.Symbol | None) -> Dim:
@@ -91,9 +111,8 @@ def _dims(spec: OpSpec, accesses: Sequence[Access]) -> tuple[Dim, ...]:
         extent, split = spec.iteration_space[symbol]
         return Dim(name, symbol, padded[symbol], int(extent), split)
 
-    labels = _MATMUL_LABELS[-len(symbols) :] if matmul else (*_POINTWISE_LABELS[: len(symbols) - 1], "out")
-    if len(labels) != len(symbols):
-        raise TOO_MANY_DIMS(rank=len(symbols), where=describe(spec), limit=len(labels))
+    own = _MATMUL_LABELS[-len(symbols) :]
+    labels = own if kind is OpKind.MATMUL else (*_POINTWISE_LABELS[: len(symbols) - 1], "out")
     return tuple(dim(name, symbol) for name, symbol in zip(labels, symbols, strict=True))
 
 

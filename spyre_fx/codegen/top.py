@@ -6,6 +6,7 @@ are made by the host, so that results alias inputs as they do in eager.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -33,8 +34,10 @@ from spyre_fx.transforms.fix_sizes import changing
 class Top:
     """Walks the outermost graph; afterwards it knows everything that the host must know."""
 
-    def __init__(self, gm: GraphModule) -> None:
+    def __init__(self, gm: GraphModule, lacking: Mapping[fx.Node, Reasons] | None = None) -> None:
         self.gm = gm
+        self.lacking = lacking or {}
+        """Nodes that the device turned out to lack, and why."""
         self.builder = Builder()
         self.outputs: list[Buffer] = []
         self.exchanged: list[Buffer] = []
@@ -45,7 +48,7 @@ class Top:
         self.in_spec, self.out_spec = calling_convention(gm.graph)
         self.leaves: list[Any] = []
         """What ``run`` gave."""
-        self._walker = Walker(self.builder, self._fallback)
+        self._walker = Walker(self.builder, self._fallback, self.lacking)
         self._names: dict[int, str] = {}
         """By identity of a value: its name, if the host can have it."""
         self._copies: dict[fx.Node, str] = {}
@@ -120,7 +123,7 @@ class Top:
         if mutates(node) and not self._lasts(node):
             return HostOnly((), torch.int64)
         target = gm.get_submodule(str(node.target)) if node.op == "call_module" else node.target
-        return self._call(node, target, node.meta["val"], host_reasons(gm, node))
+        return self._call(node, target, node.meta["val"], self.lacking.get(node) or host_reasons(gm, node))
 
     def _lasts(self, node: fx.Node) -> bool:
         """Whether what ``node`` writes into is the user's; else nobody may read it and the op is dropped.

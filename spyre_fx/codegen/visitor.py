@@ -9,14 +9,15 @@ pad        room for whole sticks
 divide     cores per axis
 stage      tiles that several ops use, held in LX
 memory     LX and HBM addresses
-emit       OpSpec and LoopSpec
+emit       OpSpec and LoopSpec, dims folded where the device has labels for no more
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from torch import fx
 from torch.fx import GraphModule
 
 from spyre_fx.codegen import layout
@@ -25,6 +26,7 @@ from spyre_fx.codegen.builder import Builder
 from spyre_fx.codegen.division import Splits
 from spyre_fx.codegen.emit import Emitter
 from spyre_fx.codegen.holding import Holder
+from spyre_fx.codegen.host_reasons import Reasons
 from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, kernels, kernels_of
 from spyre_fx.codegen.launch import Launch
 from spyre_fx.codegen.launch_rows import separate_symbols
@@ -42,16 +44,29 @@ from spyre_fx.codegen.sums import divide_sums
 from spyre_fx.codegen.top import Top
 from spyre_fx.codegen.tree import HostCall, live
 from spyre_fx.codegen.unroll import unroll_windows
+from spyre_fx.codegen.wide_ops import wide_ops
 from spyre_fx.target import Target
 
 
 def lower_graph(gm: GraphModule, target: Target) -> Lowered:
     """Lower a graph whose nodes have ``meta["val"]``; it is read, not edited.
 
+    An op that turns out to have more dims than the device has labels for is the host's, and all is lowered again.
+
     Raises:
         LoweringError: naming what the device has no form for.
     """
-    top = Top(gm)
+    lacking: dict[fx.Node, Reasons] = {}
+    while True:
+        lowered = _lowered(gm, target, lacking)
+        wide = wide_ops(gm, lowered.steps)
+        if wide.keys() <= lacking.keys():
+            return lowered
+        lacking = {**wide, **lacking}
+
+
+def _lowered(gm: GraphModule, target: Target, lacking: Mapping[fx.Node, Reasons]) -> Lowered:
+    top = Top(gm, lacking)
     outputs = top.run()
     builder = top.builder
     block = live(builder.block, {*top.outputs, *top.exchanged}, builder.aliases)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -32,11 +32,13 @@ class Walker:
     args:
         builder: takes the ops.
         fallback: what to do with a node that the device lacks; None: give up (``run`` gives None).
+        lacking: nodes of the outermost graph that the device turned out to lack; they are not tried.
     """
 
-    def __init__(self, builder: Builder, fallback: Fallback | None = None) -> None:
+    def __init__(self, builder: Builder, fallback: Fallback | None = None, lacking: Collection[fx.Node] = ()) -> None:
         self.builder = builder
         self.fallback = fallback
+        self.lacking = lacking
         self.values: dict[fx.Node, Any] = {}
         self._parameters: dict[int, Buffer] = {}
         self.place: list[str] = []
@@ -58,7 +60,7 @@ class Walker:
                 case "output":
                     return self.argument(node.args[0])
                 case _ if node in needed:
-                    found = self._value(gm, node)
+                    found = None if node in self.lacking else self._value(gm, node)
                     if found is None and self.fallback is not None and not in_loop:
                         found = self.fallback(self, gm, node)
                     if found is None:

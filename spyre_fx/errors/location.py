@@ -35,6 +35,17 @@ def describe_value(value: Any) -> str:
     return "?" if value is None else repr(value)
 
 
+def node_and_line(node: Any) -> str:
+    """``%add at model.py:12: y = a + b``, or the name alone where no trace was kept."""
+    line = source_line(node)
+    return f"%{node.name}" + (f" at {line}" if line else "")
+
+
+def named_node(text: str) -> str:
+    """The name of the node that ``node_and_line`` was made of, or '' of another text."""
+    return text.split(maxsplit=1)[0][1:] if text.startswith("%") else ""
+
+
 def source_line(node: Any) -> str | None:
     """The user's innermost frame of ``node.stack_trace`` as ``file:line: code``, or None where no trace was kept."""
     frames = list(_FRAME.finditer(node.stack_trace or ""))
