@@ -162,7 +162,7 @@ def check(
     if problem is not None:
         return "wrong", problem
     if hosted:
-        return "hosted", why_hosted(bundle)
+        return "hosted", why_hosted(bundle, tiled)
     if composite.used:
         return "by steps", ""
     leaves = zip(pytree.tree_leaves(results[0][1]), pytree.tree_leaves(eager), strict=True)
@@ -197,9 +197,12 @@ def mlir_opt(text: str) -> str:
     return done.stderr[:300] if done.returncode or done.stderr else ""
 
 
-def why_hosted(bundle: spyre_fx.Bundle) -> str:
-    """What the device lacks for the steps that the host runs."""
+def why_hosted(bundle: spyre_fx.Bundle, tiled: fx.GraphModule) -> str:
+    """What the device lacks for the steps that the host runs, or why it has no loop to run."""
     steps = [step for step in bundle.lowered.steps if not isinstance(step, DeviceStep)]
+    loops = [module for module in tiled.modules() if isinstance(module, spyre_fx.CountedLoop)]
+    if not steps and not any(loop.results for loop in loops):
+        return "no loop is left: the group has views alone, and its loop gives nothing"
     return "; ".join(sorted({why for step in steps for _, why in step.reasons})) or "no step names a reason"
 
 

@@ -35,6 +35,16 @@ def test_right_in_every_form_of_a_bundle(name):
     assert tally.counts["same"] > 0
 
 
+@pytest.mark.parametrize("name", ["split", "nn.functional.embedding"])
+def test_a_loop_that_the_device_does_not_run_has_a_reason(name):
+    tally = tally_of(name, torch.float16, 1)
+    assert tally.counts["hosted"] == sum(tally.hosted.values()) > 0
+    assert "no step names a reason" not in tally.hosted
+    assert ("no loop is left: the group has views alone, and its loop gives nothing" in tally.hosted) == (
+        name == "split"
+    )
+
+
 def test_compiled_graphs_are_checked_with_what_they_were_called_with(monkeypatch):
     recorder = Recorder(Tally(), 0.0)
     monkeypatch.setattr(GraphCompiler, "_make", lambda compiler, record: recorder.compiled(compiler, record))
