@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
+from spyre_fx.transforms.executor.bounds import Ceiling
+from spyre_fx.transforms.executor.columns import Out
 from spyre_fx.transforms.executor.windows import Cut
 from spyre_fx.transforms.loop_types import Slice
 
@@ -30,11 +33,33 @@ class Child:
 
 
 @dataclass(frozen=True)
+class Narrowed:
+    """A body on some of its columns: ``code(*tiles, *destinations, *buffers, *children, first, width)``.
+
+    Argument ``mask`` rules out those where its dim ``dim`` holds nothing but ``out``, if the ``ceilings`` hold for the
+    tiles; see ``columns``. ``text`` is the source.
+    """
+
+    code: Callable[..., None]
+    text: str
+    mask: int
+    dim: int
+    out: Out
+    ceilings: tuple[Ceiling, ...]
+
+    @cached_property
+    def bounding(self) -> tuple[int, ...]:
+        """The arguments that the ceilings are about."""
+        return tuple(dict.fromkeys(position for ceiling in self.ceilings for position in ceiling.bounding))
+
+
+@dataclass(frozen=True)
 class Schedule:
     """A body as straight code.
 
     ``code(*tiles, *destinations, *buffers, *children)`` runs one trip; ``text`` is its source. ``scratch`` is in bytes.
     ``locks``: it calls compiled kernels, also in loops inside, and these keep the interpreter lock while they compute.
+    ``narrowed``: the same for trips that need some of their columns only, where a mask can tell.
     """
 
     code: Callable[..., None]
@@ -43,6 +68,7 @@ class Schedule:
     children: tuple[Child, ...]
     scratch: int
     locks: bool
+    narrowed: Narrowed | None = None
 
 
 @dataclass(frozen=True)

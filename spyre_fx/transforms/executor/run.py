@@ -21,25 +21,40 @@ from spyre_fx.transforms.executor.lanes import plan_lanes, run_lanes
 from spyre_fx.transforms.executor.pages import fresh
 from spyre_fx.transforms.executor.plan_types import Buffer, LoopPlan, PhasePlan
 from spyre_fx.transforms.executor.slices import tiles_of
+from spyre_fx.transforms.executor.spans import Spans
 from spyre_fx.transforms.executor.windows import Cut
 from spyre_fx.transforms.loop_types import TensorType
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A plan with the memory of one call: per phase the buffers and then the children of its code."""
+    """A plan with the memory of one call: per phase the buffers and then the children of its code.
+
+    ``spans``: what masks leave of trips; None where nobody is to look.
+    """
 
     plan: LoopPlan
     memory: tuple[tuple[Any, ...], ...]
+    spans: Spans | None = None
+
+    def trip(self, position: int, row: Sequence[Any]) -> None:
+        """One trip of the phase at ``position``, on tiles and parts of results."""
+        schedule = self.plan.phases[position].schedule
+        if self.spans is None or schedule.narrowed is None:
+            schedule.code(*row, *self.memory[position])
+        else:
+            self.spans.run(schedule, row, self.memory[position])
 
 
 def execute(plan: LoopPlan, args: Sequence[Any], result_types: Sequence[TensorType]) -> list[torch.Tensor]:
     """Run an outermost loop; the results are fresh."""
     results = [fresh(k.shape, k.stride, k.dtype, k.device) for k in result_types]
     # A mode or profiler that looks at ops sees those of its own thread.
-    lanes = 1 if has_modes() else plan_lanes(plan, sum(result.nbytes for result in results))
+    is_watched = has_modes()
+    lanes = 1 if is_watched else plan_lanes(plan, sum(result.nbytes for result in results))
+    spans = None if is_watched or plan.device.type != "cpu" else Spans(args)
     scratch = fresh((plan.scratch * lanes,), (1,), torch.uint8, plan.device)
-    bound = [_bind(plan, scratch, lane * plan.scratch) for lane in range(lanes)]
+    bound = [_bind(plan, scratch, lane * plan.scratch, spans) for lane in range(lanes)]
     with _as_recorded(plan.device.type):
         if lanes == 1:
             run_loop(bound[0], args, results)
@@ -62,8 +77,7 @@ def _trips(plan: LoopPlan, args: Sequence[Any], results: Sequence[torch.Tensor])
 
 
 def _trip(bound: Bound, trip: tuple[int, Sequence[Any]]) -> None:
-    position, row = trip
-    bound.plan.phases[position].schedule.code(*row, *bound.memory[position])
+    bound.trip(*trip)
 
 
 def _rows(phase: PhasePlan, args: Sequence[Any], results: Sequence[torch.Tensor]) -> Iterator[Sequence[Any]]:
@@ -86,10 +100,9 @@ def run_loop(bound: Bound, args: Sequence[Any], results: Sequence[torch.Tensor])
         results[result].copy_(args[argument])
     for result, argument in plan.carried:
         running[argument] = results[result]
-    for phase, memory in zip(plan.phases, bound.memory, strict=True):
-        code = phase.schedule.code
+    for position, phase in enumerate(plan.phases):
         for row in _rows(phase, running, results):
-            code(*row, *memory)
+            bound.trip(position, row)
 
 
 def _parts_of(result: torch.Tensor, cut: Cut, phase: PhasePlan) -> Iterator[torch.Tensor]:
@@ -101,14 +114,14 @@ def _parts_of(result: torch.Tensor, cut: Cut, phase: PhasePlan) -> Iterator[torc
     return (result.as_strided(shape, stride, base + start // cut.unit * cut.stride) for start in starts)
 
 
-def _bind(plan: LoopPlan, scratch: torch.Tensor, base: int) -> Bound:
+def _bind(plan: LoopPlan, scratch: torch.Tensor, base: int, spans: Spans | None) -> Bound:
     """Give each buffer of the plan, and of the loops inside, its place in the scratch block."""
     memory = []
     for phase in plan.phases:
         buffers = [_view(scratch, buffer, base) for buffer in phase.schedule.buffers]
-        children = [_bind(child.plan, scratch, base + child.offset) for child in phase.schedule.children]
+        children = [_bind(child.plan, scratch, base + child.offset, spans) for child in phase.schedule.children]
         memory.append((*buffers, *children))
-    return Bound(plan, tuple(memory))
+    return Bound(plan, tuple(memory), spans)
 
 
 def _view(scratch: torch.Tensor, buffer: Buffer, base: int) -> torch.Tensor:

@@ -10,8 +10,11 @@ The code is a graph of its own, printed as one Python function; the body stays a
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import fx
@@ -19,6 +22,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from spyre_fx.transforms.executor.codegen import compile_graph
+from spyre_fx.transforms.executor.columns import SIZED, Columns, find_columns
 from spyre_fx.transforms.executor.out_forms import is_kernel, out_form, results_of
 from spyre_fx.transforms.executor.placement import (
     RESHAPES,
@@ -31,7 +35,7 @@ from spyre_fx.transforms.executor.placement import (
     result_nodes,
     value_of,
 )
-from spyre_fx.transforms.executor.plan_types import Buffer, Child, Schedule
+from spyre_fx.transforms.executor.plan_types import Buffer, Child, Narrowed, Schedule
 from spyre_fx.transforms.executor.run import run_loop
 from spyre_fx.transforms.executor.storage import pack
 
@@ -49,12 +53,31 @@ def schedule(
         gathered: for each argument whose tile is no plain view, its refined shape; the code copies it together.
         plan_child: how to plan a loop that the body calls.
     """
-    return _Emitter(body, targets, place(body, targets, tuple(gathered), plan_child)).run(gathered)
+    placement = place(body, targets, tuple(gathered), plan_child)
+    made = _Emitter(body, targets, placement).run(gathered)
+    written = {target.alias for target in targets if target.alias is not None}
+    columns = find_columns(body, written.union(gathered))
+    if columns is None or not _are_dense(columns, placement):
+        return made
+    some = _Emitter(body, targets, placement, columns).run(gathered)
+    narrowed = Narrowed(some.code, some.text, columns.mask, columns.dim, columns.out, columns.ceilings)
+    return replace(made, narrowed=narrowed)
+
+
+def _are_dense(columns: Columns, placement: Placement) -> bool:
+    """Whether the values in the scratch block that have the columns can be made there in a row with fewer of them."""
+    kept = (results_of(node)[index] for node, index in placement.kept if node in columns.dims)
+    return all(value.is_contiguous() for value in kept)
 
 
 class _Emitter:
-    def __init__(self, body: fx.GraphModule, targets: Sequence[Target], placement: Placement) -> None:
+    """Emits the code for all columns, or with ``columns`` for some of them."""
+
+    def __init__(
+        self, body: fx.GraphModule, targets: Sequence[Target], placement: Placement, columns: Columns | None = None
+    ) -> None:
         self.body = body
+        self.dims = columns.dims if columns is not None else {}
         self.targets = targets
         self.placement = placement
         self.packing = pack(placement.lifetimes)
@@ -73,6 +96,8 @@ class _Emitter:
             node: self._buffer(results_of(node)[0].contiguous(), i) for node, i in self.placement.gathered.items()
         }
         children = {node: self.code.placeholder(f"loop_{i}") for i, node in enumerate(self.placement.children)}
+        if self.dims:
+            self._narrow()
         for value, result in self.placement.direct.items():
             self.placed[value] = self._out(value, result)
         for position, shape in gathered.items():
@@ -99,6 +124,31 @@ class _Emitter:
             self.buffers[buffer] = self.code.placeholder(f"buffer_{len(self.buffers)}")
         return self.buffers[buffer]
 
+    def _narrow(self) -> None:
+        """Let the code begin with the columns that it is told of, of arguments and of places in the scratch block."""
+        first, self.width = (self.code.placeholder(name) for name in ("first", "width"))
+        for node in self.arguments:
+            if node in self.dims:
+                taken = (self.env[node], self.dims[node], first, self.width)
+                self.env[node] = self.code.call_function(aten.narrow.default, taken)
+        for value, whole in self.placed.items():
+            if value[0] in self.dims:
+                shape = self._sizes(value[0], results_of(value[0])[value[1]].shape)
+                self.placed[value] = self.code.call_function(in_a_row, (whole, shape))
+
+    def _sizes(self, node: fx.Node, whole: Any) -> list[Any]:
+        """The sizes of a value with as many columns as the code is told of."""
+        sizes = list(whole)
+        if sizes[self.dims[node]] != -1:
+            sizes[self.dims[node]] = self.width
+        return sizes
+
+    def _arguments(self, node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, kwargs = map_arg((node.args, node.kwargs), self.env.__getitem__)
+        if node in self.dims and node.target in SIZED:
+            args = (args[0], self._sizes(node, node.args[1]), *args[2:])
+        return args, kwargs
+
     def _out(self, value: Value, result: int) -> fx.Node:
         """The destination, in the shape of the value that is written to it."""
         node, index = value
@@ -121,12 +171,13 @@ class _Emitter:
         self._overlay(node)
         if (node, 0) not in self.placed:
             copied = self.env[node] = self.code.node_copy(node, self.env.__getitem__)
+            copied.args, copied.kwargs = self._arguments(node)
             if node.target in RESHAPES:
                 copied.target = aten.reshape.default  # a tile may have other strides than the body was traced with
             return
         form = out_form(node)
         assert form is not None
-        args, kwargs = map_arg((node.args, node.kwargs), self.env.__getitem__)
+        args, kwargs = self._arguments(node)
         form.emit(self.code, args, kwargs, self._places(node))
         self.env[node] = self.placed[node, 0]
 
@@ -174,6 +225,11 @@ class _Emitter:
             shape = self.targets[position].window.shape
             view = self.code.call_function(aten.view.default, (value, shape))
             self.code.call_function(aten.copy_.default, (self.outs[position], view))
+
+
+def in_a_row(memory: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """The beginning of contiguous memory, in another shape."""
+    return memory.view(-1)[: math.prod(shape)].view(shape)
 
 
 def _is_identity(node: fx.Node) -> bool:
