@@ -33,7 +33,8 @@ def auto_groups(
             the choice of ``"operand"``, whose loops have room for larger tiles.
 
     Returns: ``AutoGroups``, a tuple of ``LoopGroup`` with one reason for each and for each region that was passed over.
-        It is empty where no loop helps. Equal graphs give equal groups.
+        It is empty where no loop helps. Equal graphs give equal groups. Where reasons compare times, these are told in
+        bytes: what main memory would move meanwhile. They count bytes moved, the start of each op and new memory.
 
     Raises:
         TilingError: ``accumulate`` is neither ``"float32"`` nor ``"operand"``.

@@ -15,6 +15,9 @@ from spyre_fx.tables import Table
 from spyre_fx.target import MIB, Target
 from spyre_fx.torch_compat import traced_size
 
+CACHE_NOTE = "counted as if the program managed the cache: a trip that is larger than it keeps nothing from op to op"
+"""A cache keeps more than that, so loops may pay that save nothing by this count."""
+
 
 @dataclass(frozen=True)
 class GroupSummary:

@@ -17,7 +17,7 @@ from spyre_fx.errors.calls import checked_call
 from spyre_fx.shows import counted
 from spyre_fx.tables import Table, Tables
 from spyre_fx.target import Target
-from spyre_fx.transforms.group_summary import GroupSummary, group_summaries, group_table
+from spyre_fx.transforms.group_summary import CACHE_NOTE, GroupSummary, group_summaries, group_table
 from spyre_fx.transforms.loop_structure import LoopStructure, child_loop
 from spyre_fx.transforms.loop_types import Assembled, Carried, Leaves, Slice
 
@@ -75,6 +75,8 @@ class Summary:
     """What each group moves and holds, if a target was given."""
     reasons: tuple[str, ...] = ()
     """What ``auto_groups`` said of each of its groups, and of the ops that it left outside."""
+    note: str = ""
+    """How the bytes of groups are counted, where that needs saying."""
 
     def __repr__(self) -> str:
         return f"Summary({counted(len(self.loops), 'loop')}, {counted(len(self.ops), 'op')})"
@@ -88,6 +90,8 @@ class Summary:
     def _tables(self) -> Tables:
         reasons = [f"skipped groups[{position}]: {reason}" for position, reason in self.skipped]
         groups = (group_table(self.groups),) if self.groups else ()
+        if self.note and self.groups:
+            reasons.insert(0, self.note)
         if self.reasons:
             reasons.append("\n".join(self.reasons))
         return Tables((self._loop_table(), self._op_table(), *groups, *reasons))
@@ -145,8 +149,9 @@ def summary(tiled: fx.GraphModule, target: Target | None = None, untiled: fx.Gra
     ops: list[OpSummary] = []
     _visit(tiled, "", 0, {}, loops, ops)
     groups = () if target is None else tuple(group_summaries(tiled, target, untiled))
-    meta = tiled.meta
-    return Summary(tuple(loops), tuple(ops), meta.get("skipped_groups", ()), groups, meta.get("group_reasons", ()))
+    skipped, reasons = (tiled.meta.get(name, ()) for name in ("skipped_groups", "group_reasons"))
+    note = CACHE_NOTE if target is not None and target.is_cache else ""
+    return Summary(tuple(loops), tuple(ops), skipped, groups, reasons, note)
 
 
 def _visit(

@@ -12,7 +12,7 @@ import spyre_fx
 from spyre_fx.analysis.traffic import bounds, compulsory_bytes, schedules, traffic
 from spyre_fx.target import KIB, MIB, Target
 from spyre_fx.transforms import auto
-from spyre_fx.transforms.auto import AutoGroups
+from spyre_fx.transforms.auto import AutoGroups, wording
 from tests.transforms.auto_cases import CASES, attention, chain, losses, mlp, rows, scratchpad
 
 ONE = scratchpad(2048, whole_sticks=False)
@@ -230,7 +230,7 @@ def test_no_loop_where_all_ops_stand_alone():
     gm = large(torch.mm, (512, 512), (512, 512))
     groups = spyre_fx.auto_groups(gm, ONE)
     assert not groups
-    assert [str(reason) for reason in groups.reasons] == ["mm: not tiled, no loop with tiles that fit holds it"]
+    assert [str(reason) for reason in groups.reasons] == [f"mm: {wording.ALONE}"]
 
 
 def test_the_caller_s_graph_is_not_edited():

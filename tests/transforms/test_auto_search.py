@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 
 import spyre_fx
-from spyre_fx.transforms.auto import candidates
+from spyre_fx.transforms.auto import candidates, wording
 from spyre_fx.transforms.auto.alike import Surroundings
 from spyre_fx.transforms.auto.cost import CostModel
 from spyre_fx.transforms.auto.facts import Facts
@@ -33,9 +34,9 @@ def test_reasons_for_what_no_loop_was_looked_for():
 
     gm = spyre_fx.capture(function, torch.ones(8))
     reasons = {reason.text: reason.ops for reason in spyre_fx.auto_groups(gm, cache(64)).reasons}
-    assert reasons["made once, from no tensor"] == ("arange",)
-    assert reasons["views, which move nothing"] == ("unsqueeze",)
-    assert reasons["not tiled, small values that stay in the cache from op to op"] == ("exp", "add", "cumsum")
+    assert reasons[wording.FROM_NUMBERS] == ("arange",)
+    assert reasons[wording.VIEWS] == ("unsqueeze",)
+    assert reasons[wording.SMALL] == ("exp", "add", "cumsum")
 
 
 def test_ops_that_no_loop_can_hold_say_why():
@@ -63,7 +64,7 @@ def test_loops_must_be_worth_their_calls():
     assert spyre_fx.auto_groups(gm, scratchpad(8))
     groups = spyre_fx.auto_groups(gm, scratchpad(8, call_bytes=1 << 20))
     assert not groups
-    assert any("loops would cost" in str(reason) for reason in groups.reasons)
+    assert any("loops would be slower" in str(reason) for reason in groups.reasons)
 
 
 def layers(function, count, distinct):
@@ -137,3 +138,31 @@ def test_equal_layers_are_tiled_as_if_each_were_looked_at(function, monkeypatch)
     apart = spyre_fx.auto_groups(gm, target)
     assert found == apart and found.reasons == apart.reasons
     assert len(found) > 1
+
+
+def passed_over(function, *args, target):
+    gm = spyre_fx.capture(function, *args)
+    return {reason.ops: reason.text for reason in spyre_fx.auto_groups(gm, target).reasons}
+
+
+def test_why_no_loop_fits():
+    x = torch.ones(64, 64, dtype=torch.float16)
+    assert passed_over(lambda x: x.exp(), x, target=scratchpad(4)) == {("exp",): wording.ALONE}
+    assert passed_over(lambda x: x.sum(), x, target=scratchpad(4)) == {("sum_1",): wording.UNCUT}
+    assert passed_over(lambda x: x.exp().tanh(), x[0, :8], target=scratchpad(4))["exp",] == wording.SHORT
+    large = passed_over(lambda x: x.exp().tanh(), x, target=replace(scratchpad(1), lx_bytes=128))
+    assert large["exp",] == "not tiled, no tiles of it and the ops beside it are small enough for 128 B"
+
+
+def test_what_only_seems_to_look_alike_is_looked_at_for_itself(monkeypatch):
+    """The search trusts no likeness: loops that come out otherwise are found anew."""
+
+    def function(x, y):
+        return x.exp().tanh(), y.exp().add(1).mul(y).tanh()
+
+    gm = spyre_fx.capture(function, torch.ones(256, 64), torch.ones(96, 80))
+    expected = spyre_fx.auto_groups(gm, scratchpad(8))
+    monkeypatch.setattr(Surroundings, "of", lambda *args: "all alike")
+    found = spyre_fx.auto_groups(gm, scratchpad(8))
+    assert len(found) == 2
+    assert (found, found.reasons) == (expected, expected.reasons)

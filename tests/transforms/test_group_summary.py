@@ -9,8 +9,9 @@ import torch
 
 import spyre_fx
 from spyre_fx.analysis.traffic import bounds, schedules
+from spyre_fx.shows import size_text
 from spyre_fx.target import KIB
-from spyre_fx.transforms.group_summary import GroupSummary
+from spyre_fx.transforms.group_summary import CACHE_NOTE, GroupSummary
 from tests.transforms.auto_cases import CASES, scratchpad
 from tests.transforms.tiling import ops_of
 
@@ -86,10 +87,13 @@ def test_the_bytes_without_loops_are_known_from_the_untiled_graph_alone(product)
 
 
 OUTSIDE = {
-    False: {"squeeze to where_1 (4 ops): not tiled, loops would cost": {"squeeze", "neg", "ne_1", "where_1"}},
+    False: {"squeeze to where_1 (4 ops): not tiled, loops would be slower": {"squeeze", "neg", "ne_1", "where_1"}},
     True: {
         "permute to unsqueeze (2 ops): views, which move nothing": {"permute", "unsqueeze"},
-        "scalar_tensor to scalar_tensor_1 (2 ops): made once, from no tensor": {"scalar_tensor", "scalar_tensor_1"},
+        "scalar_tensor to scalar_tensor_1 (2 ops): made once, before all loops, from numbers alone": {
+            "scalar_tensor",
+            "scalar_tensor_1",
+        },
         "gather: not tiled, the device lacks aten.gather.default": {"gather"},
     },
 }
@@ -118,3 +122,23 @@ def test_it_is_the_same_after_pickling():
     tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, scratchpad(64)))
     again = pickle.loads(pickle.dumps(tiled))
     assert str(spyre_fx.summary(again, scratchpad(64), gm)) == str(spyre_fx.summary(tiled, scratchpad(64), gm))
+
+
+def test_reasons_and_table_say_the_same():
+    gm = CASES["losses"].graph()
+    target = scratchpad(96, whole_sticks=True)
+    groups = spyre_fx.auto_groups(gm, target)
+    table = spyre_fx.summary(spyre_fx.tile(gm, groups), target, gm).groups
+    said = {f"groups[{i}]": reason.text for i, reason in enumerate(groups.reasons[: len(groups)])}
+    assert len(table) == len(groups) >= 1
+    for group in table:
+        moved = f"{size_text(group.after)} moved instead of {size_text(group.before)}"
+        assert f"a trip holds {size_text(group.working_set)}; {moved}" in said[group.name]
+
+
+def test_it_says_how_a_cache_is_counted():
+    gm = CASES["chain"].graph()
+    tiled = spyre_fx.tile(gm, [(ops_of(gm), 8)])
+    assert CACHE_NOTE in str(spyre_fx.summary(tiled, scratchpad(64, is_cache=True), gm))
+    assert CACHE_NOTE not in str(spyre_fx.summary(tiled, scratchpad(64), gm))
+    assert CACHE_NOTE not in str(spyre_fx.summary(gm, scratchpad(64, is_cache=True)))

@@ -65,6 +65,11 @@ class Candidates:
             self._found[key] = self._with_loops_inside(self.sizer.best(trips, ())) if cuts else None
         return self._found[key]
 
+    def has_tiles(self, region: Region) -> bool:
+        """Whether a loop over the region may have more than one tile."""
+        tree = self._tree(region)
+        return tree is not None and self.sizer.cuts(self._trips(tree), 0)
+
     def scopes(self, seed: Value, allowed: Allowed) -> Iterator[Allowed]:
         """All ops near ``seed`` that are ``allowed``; then fewer, from or behind the product before ``seed``, up to or
         before one of the next products.

@@ -9,10 +9,10 @@ from torch import fx
 
 from spyre_fx.analysis.budget import timeline
 from spyre_fx.analysis.loops import loop_of
-from spyre_fx.analysis.traffic import Traffic, traffic
+from spyre_fx.analysis.traffic import Traffic, traffic, working_sets
 from spyre_fx.errors import InternalError, TilingError
-from spyre_fx.shows import size_text
 from spyre_fx.target import Target
+from spyre_fx.transforms.auto import wording
 from spyre_fx.transforms.auto.groups import AutoGroups, Reason
 from spyre_fx.transforms.executor.run import peak_scratch
 from spyre_fx.transforms.groups import LoopGroup
@@ -54,7 +54,7 @@ def tried(
     tiled, refused = tile_legal(asked, attempt)
     why = {group.position: _first_sentence(reason) for group, reason in refused}
     kept = [position for position in range(len(groups)) if position not in why]
-    dropped = [replace(reasons[i], text=f"not tiled, {text}", tiled=False) for i, text in why.items()]
+    dropped = [replace(reasons[i], text=wording.not_tiled(text), tiled=False) for i, text in why.items()]
     found = AutoGroups([groups[i] for i in kept], [*(reasons[i] for i in kept), *dropped, *others])
     return Tried(found, tiled, tuple(asked[i].name for i in kept))
 
@@ -75,26 +75,41 @@ def worthwhile(gm: fx.GraphModule, found: Tried, target: Target, untiled: Traffi
     if kept.groups:
         moved = traffic(kept.tiled, target).total
         if moved >= untiled.total:
-            text = f"not tiled, with loops the graph would move {size_text(moved)}, without {size_text(untiled.total)}"
+            text = wording.moves_no_less(untiled.total, moved, " by the whole graph")
             kept = _without(gm, kept, dict.fromkeys(range(len(kept.groups)), text))
-    return kept
+    return _restated(kept, target, untiled)
+
+
+def _restated(found: Tried, target: Target, untiled: Traffic) -> Tried:
+    """The reasons of groups with what the tiled graph moves and holds, as ``summary`` shows it."""
+    if not found.groups:
+        return found
+    moved, held = _moved_by_group(found, target, untiled), dict.fromkeys(found.names, 0)
+    for node, size in working_sets(found.tiled, target).items():
+        name = node.meta["loop_group"]
+        held[name] = max(held[name], size)
+    reasons = list(found.groups.reasons)
+    for i, name in enumerate(found.names):
+        reasons[i] = replace(reasons[i], text=wording.tiled(reasons[i].loops, held[name], *moved[name]))
+    return replace(found, groups=AutoGroups(found.groups, reasons))
 
 
 def _not_worth(found: Tried, target: Target, untiled: Traffic) -> dict[int, str]:
     """The positions of the groups that move no less, and how much that is."""
+    moved = _moved_by_group(found, target, untiled)
+    pairs = {position: moved[name] for position, name in enumerate(found.names)}
+    return {i: wording.moves_no_less(before, after) for i, (before, after) in pairs.items() if after >= before}
+
+
+def _moved_by_group(found: Tried, target: Target, untiled: Traffic) -> dict[str, tuple[int, int]]:
+    """For each group what its ops move without loops, and its loops."""
     alone = {node.name: moved.total for node, moved in untiled.by_node.items()}
-    tiled: dict[str, int] = {}
+    tiled = dict.fromkeys(found.names, 0)
     for node, moved in traffic(found.tiled, target).by_node.items():
         if "loop_group" in node.meta:
-            group = node.meta["loop_group"]
-            tiled[group] = tiled.get(group, 0) + moved.total
-    ops, dropped = found.tiled.meta["group_ops"], {}
-    for position, name in enumerate(found.names):
-        before = sum(alone.get(op, 0) for op in ops[name])
-        after = tiled.get(name, 0)
-        if after >= before:
-            dropped[position] = f"not tiled, its loops would move {size_text(after)}, its ops move {size_text(before)}"
-    return dropped
+            tiled[node.meta["loop_group"]] += moved.total
+    ops = found.tiled.meta["group_ops"]
+    return {name: (sum(alone.get(op, 0) for op in ops[name]), tiled[name]) for name in found.names}
 
 
 def _without(gm: fx.GraphModule, found: Tried, dropped: Mapping[int, str]) -> Tried:

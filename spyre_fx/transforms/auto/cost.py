@@ -108,6 +108,11 @@ class CostModel:
         return thrift is None or (cost.working_set <= thrift.limit and cost.held <= thrift.budget)
 
     @property
+    def room(self) -> int:
+        """The most bytes that a trip may hold."""
+        return self.capacity if self.thrift is None else min(self.thrift.limit, self.thrift.budget)
+
+    @property
     def is_strict(self) -> bool:
         """Whether it may take a smaller region to fit."""
         return self.thrift is not None or not self.target.is_cache

@@ -24,6 +24,8 @@ class Reason:
     after: Cost | None = None
     """What it costs in the best nest that was found."""
     tiled: bool = False
+    loops: str = ""
+    """The loops, outermost first: their tiles, and the dim that each cuts."""
 
     def __str__(self) -> str:
         span = self.ops[0] if len(self.ops) == 1 else f"{self.ops[0]} to {self.ops[-1]} ({len(self.ops)} ops)"

@@ -10,13 +10,13 @@ from torch import fx
 
 from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.regions import Value
-from spyre_fx.errors import InternalError
-from spyre_fx.shows import size_text
+from spyre_fx.transforms.auto import wording
 from spyre_fx.transforms.auto.alike import Surroundings
-from spyre_fx.transforms.auto.candidates import Allowed, Candidates, cuttable
+from spyre_fx.transforms.auto.candidates import Allowed, Candidates, cuttable, shares_work
 from spyre_fx.transforms.auto.cost import Cost, CostModel
 from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
 from spyre_fx.transforms.auto.groups import Reason
+from spyre_fx.transforms.auto.regions import grow
 from spyre_fx.transforms.auto.tiles import Sized
 from spyre_fx.transforms.groups import LoopGroup
 
@@ -73,11 +73,13 @@ class Search:
                 continue
             surroundings = self._surroundings.of(seed, self.claimed)
             if surroundings not in self._answers:
-                best = max(self._weighed(seed), key=lambda found: found.gain, default=None)
-                self._answers[surroundings] = None if best is None else self._answer(seed, best)
+                self._answers[surroundings] = self._looked_at(seed)
             answer = self._answers[surroundings]
-            if answer is not None and answer.found.gain > 0:
+            best = self._again(seed, answer)
+            if answer is not None and best is None:  # it is not tiled as what looks like it
+                answer = self._looked_at(seed)
                 best = self._again(seed, answer)
+            if best is not None and best.gain > 0:
                 self.claimed.update(best.ops)
                 yield best.tree.trips.tree.group(best.tree.tiles, self.facts.accumulate), _reason(best)
             else:
@@ -86,7 +88,7 @@ class Search:
     def passed_over(self) -> list[Reason]:
         """What was looked at and left as it is, each region once; then the ops that no loop may hold."""
         looked_at = (reason for op, reason in self._passed_over.items() if op not in self.claimed)
-        opaque = (Reason((op.name,), f"not tiled, {why}") for op, why in self.facts.refused.items())
+        opaque = (Reason((op.name,), wording.not_tiled(why)) for op, why in self.facts.refused.items())
         return [*dict.fromkeys(looked_at), *opaque, *self._left_over()]
 
     def _left_over(self) -> Iterator[Reason]:
@@ -104,10 +106,10 @@ class Search:
         if node in self.facts.refused:
             return None
         if node not in self.facts.ops_set:
-            return "made once, from no tensor"
+            return wording.FROM_NUMBERS
         if is_view(node):
-            return "views, which move nothing"
-        return "not tiled, small values that stay in the cache from op to op"
+            return wording.VIEWS
+        return wording.SMALL
 
     def _seeds(self) -> list[Value]:
         """Values that are worth not to be made whole, the largest first."""
@@ -139,36 +141,51 @@ class Search:
         harms = self.model.harms(ops, before, tree.cost)
         return Weighed(tree, before, min(gain, 0.0) if harms else gain, harms, scope, axis)
 
-    def _answer(self, seed: Value, best: Weighed) -> Answer:
+    def _looked_at(self, seed: Value) -> Answer | None:
+        """The best tree around ``seed``; None where none fits."""
+        best = max(self._weighed(seed), key=lambda found: found.gain, default=None)
         here = self.facts.position[seed.node]
-        return Answer(best, tuple(self.facts.position[op] - here for op in best.ops))
+        return None if best is None else Answer(best, tuple(self.facts.position[op] - here for op in best.ops))
 
-    def _again(self, seed: Value, answer: Answer) -> Weighed:
-        """What was found around another value, around ``seed``."""
+    def _again(self, seed: Value, answer: Answer | None) -> Weighed | None:
+        """What was found around another value, around ``seed``; None where that is something else.
+
+        What is passed over is not built again.
+        """
+        if answer is None:
+            return None
         found = answer.found
-        if seed.node in found.ops:
+        if seed.node in found.ops or found.gain <= 0:
             return found
-        allowed = next(itertools.islice(self._scopes(seed), found.scope, None))
-        tree = self.candidates.along(seed, cuttable(self.facts, seed)[found.axis], allowed, set())
-        if tree is None or tree.cost != found.tree.cost:
-            raise InternalError(f"{seed.node.name} is not tiled as {found.ops[0].name} is, which looks like it")
-        return self._weigh(tree, found.scope, found.axis)
+        allowed, atoms = next(itertools.islice(self._scopes(seed), found.scope, None), None), cuttable(self.facts, seed)
+        if allowed is None or found.axis >= len(atoms):
+            return None
+        tree = self.candidates.along(seed, atoms[found.axis], allowed, set())
+        is_same = tree is not None and tree.cost == found.tree.cost
+        return self._weigh(tree, found.scope, found.axis) if tree is not None and is_same else None
 
     def _pass_over(self, seed: Value, answer: Answer | None) -> None:
         if answer is None:
-            self._passed_over[seed.node] = Reason((seed.node.name,), "not tiled, no loop with tiles that fit holds it")
+            self._passed_over[seed.node] = Reason((seed.node.name,), self._why_nothing_fits(seed))
             return
         best, here = answer.found, self.facts.position[seed.node]
         ops = [self.facts.nodes[here + step] for step in answer.steps]
-        terms = best.tree.cost.total, best.before.total
-        text = "not tiled, loops would cost {}, none cost {}"
-        if best.harms:
-            terms = best.tree.cost.warm, best.before.warm
-            text += ", new memory not counted"
-        text = text.format(*map(size_text, terms))
+        text = wording.slower(best.before, best.tree.cost, best.harms)
         reason = Reason(tuple(op.name for op in ops), text, best.before, best.tree.cost)
         for op in ops:
             self._passed_over.setdefault(op, reason)
+
+    def _why_nothing_fits(self, seed: Value) -> str:
+        atoms = cuttable(self.facts, seed)
+        if not atoms:
+            return wording.UNCUT
+        regions = [grow(self.facts, seed.node, atom, lambda op: op not in self.claimed) for atom in atoms]
+        shared = [region for region in regions if shares_work(region)]
+        if not shared:
+            return wording.ALONE
+        if not any(self.candidates.has_tiles(region) for region in shared):
+            return wording.SHORT
+        return wording.too_large(self.model.room)
 
 
 def _reason(best: Weighed) -> Reason:
@@ -177,6 +194,7 @@ def _reason(best: Weighed) -> Reason:
         f"{count} tiles of {tile} over dim {loop.seat.dim} of {loop.seat.node.name}"
         for count, tile, loop in zip(tree.trips.counts(tree.tiles), tree.tiles, tree.trips.tree.loops, strict=True)
     )
-    moved = f"moves {size_text(tree.cost.moved)} instead of {size_text(best.before.moved)}"
-    text = f"{loops}; {moved}, {size_text(tree.cost.working_set)} a trip"
-    return Reason(tuple(op.name for op in best.ops), text, best.before, tree.cost, tiled=True)
+    text = wording.tiled(loops, tree.cost.working_set, best.before.moved, tree.cost.moved)
+    if tree.cost.moved >= best.before.moved:
+        text += wording.faster(best.before, tree.cost)
+    return Reason(tuple(op.name for op in best.ops), text, best.before, tree.cost, tiled=True, loops=loops)
