@@ -23,7 +23,9 @@ def auto_groups(
 ) -> AutoGroups:
     """Groups for ``tile``, chosen so that working sets fit the target and main memory moves less.
 
-    For a device, ops that it lacks stay outside of all groups: the host would run the whole loop for one of them.
+    For a device, ops that it lacks stay outside of all groups: the host would run the whole loop for one of them. Those
+    that ``tile`` writes anew, in ops that it has, where a loop cuts the axis that they look along (``gather``) may join
+    such loops.
 
     Args:
         gm: a graph of ATen ops with shapes in ``meta["val"]``; it is not edited.

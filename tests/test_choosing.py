@@ -45,25 +45,50 @@ def test_no_loop_of_a_block_is_on_the_host(name: str) -> None:
     assert loops_on_host(spyre_fx.lower(tiled, SMALL)) == []
 
 
-def test_a_loss_is_tiled_around_what_the_device_lacks() -> None:
+def chosen(groups: auto.AutoGroups) -> set[str]:
+    return {op for reason in groups.reasons if reason.tiled for op in reason.ops}
+
+
+@pytest.mark.parametrize(("kib", "loops"), [(96, 2), (256, 1)], ids=["rows and classes", "classes"])
+def test_a_loss_is_tiled_around_what_the_device_lacks(kib: int, loops: int) -> None:
+    """It lacks the gather, but not what a loop over classes does in its place."""
     args = losses()
-    gm, target = spyre_fx.capture(loss, *args), scratchpad(96)
+    gm, target = spyre_fx.capture(loss, *args), scratchpad(kib)
     groups = spyre_fx.auto_groups(gm, target)
     tiled = spyre_fx.tile(gm, groups)
     bundle = spyre_fx.lower(tiled, target)
-    assert any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules())
-    assert loops_on_host(bundle) == []
+    assert sum(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules()) == loops
+    assert "gather" in chosen(groups) and loops_on_host(bundle) == []
     torch.testing.assert_close(bundle.run(*args), loss(*args), rtol=1e-2, atol=1e-2)
     outside = {op: reason for reason in groups.reasons if not reason.tiled for op in reason.ops}
-    shown = str(spyre_fx.summary(tiled, target, gm))
-    for op, lacks in {"gather": "aten.gather.default", "ne": "aten.ne.Scalar for torch.int64"}.items():
-        assert f"not tiled, the device lacks {lacks}" in outside[op].text
-        assert str(outside[op]) in shown
+    assert "not tiled, the device lacks aten.ne.Scalar for torch.int64" in outside["ne"].text
+    assert str(outside["ne"]) in str(spyre_fx.summary(tiled, target, gm))
+
+
+ROWS = {
+    "no loop over what is looked through": lambda x, i: torch.gather((x.exp() + 1).tanh(), 1, i) * 2,
+    "places made in a loop": lambda x, i: torch.gather(torch.log_softmax(x @ x[:64].T, 1), 1, i.clone()) * 2,
+    "several places": lambda x, i: torch.gather((x.exp() + 1).tanh(), 1, i.expand(-1, 2)) * 2,
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_gather_stays_outside_of_other_loops(name: str) -> None:
+    torch.manual_seed(0)
+    args, target = (torch.randn(2048, 64).half() / 4, torch.randint(64, (2048, 1))), scratchpad(64)
+    gm = spyre_fx.capture(ROWS[name], *args)
+    groups = spyre_fx.auto_groups(gm, target)
+    tiled = spyre_fx.tile(gm, groups)
+    bundle = spyre_fx.lower(tiled, target)
+    assert groups and "gather" not in chosen(groups) and loops_on_host(bundle) == []
+    torch.testing.assert_close(bundle.run(*args), ROWS[name](*args), rtol=1e-2, atol=1e-2)
+    outside = {op: reason for reason in groups.reasons if not reason.tiled for op in reason.ops}
+    assert "the device lacks aten.gather.default" in outside["gather"].text
 
 
 def test_without_the_code_generator_the_host_would_run_the_loop() -> None:
-    args, target = losses(), scratchpad(96)
-    gm = spyre_fx.capture(loss, *args)
+    args, target = (torch.randn(2048, 64).half(), torch.randint(64, (2048, 1))), scratchpad(64)
+    gm = spyre_fx.capture(ROWS["no loop over what is looked through"], *args)
     tiled = spyre_fx.tile(gm, auto.auto_groups(gm, target))
     assert loops_on_host(spyre_fx.lower(tiled, target))
 

@@ -11,16 +11,20 @@ from torch import fx
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from spyre_fx.analysis.iteration_space import space_of
 from spyre_fx.codegen.builder import FLOATS, Builder, HostOnly
 from spyre_fx.codegen.decompose import device_rule
 from spyre_fx.codegen.decompose.casts import has_cast
+from spyre_fx.codegen.decompose.pointwise import EXACT
 from spyre_fx.codegen.decompose.without_rule import why_without_rule
 from spyre_fx.codegen.known import Known
 from spyre_fx.codegen.layout import has_format
 from spyre_fx.codegen.walk import mutates
 from spyre_fx.errors import SpyreFxError
+from spyre_fx.transforms.auto.facts import Lack
 from spyre_fx.transforms.loop_structure import LoopStructure
 from spyre_fx.transforms.loop_types import Carried
+from spyre_fx.transforms.selection import LOOKS_UP
 
 Reasons = tuple[tuple[str, str], ...]
 """Names of ops, outermost loop first, each with what the device lacks it for."""
@@ -41,14 +45,23 @@ def host_reasons(gm: GraphModule, node: fx.Node) -> Reasons:
     return found or ((node.name, "it reads or gives what the device has no form of"),)
 
 
-def host_ops(gm: GraphModule) -> dict[str, str]:
+def host_ops(gm: GraphModule) -> dict[str, Lack]:
     """The ops of a graph without loops that the device lacks, by name, each with what it lacks it for.
 
     What is computed from no input is not among them: it is computed before the run.
     """
     known: set[fx.Node] = set()
-    reasons = ((node.name, _lacking_for(node, known)) for node in gm.graph.nodes)
-    return {name: reason for name, reason in reasons if reason is not None}
+    reasons = ((node, _lacking_for(node, known)) for node in gm.graph.nodes)
+    return {node.name: Lack(reason, _rewritten(node)) for node, reason in reasons if reason is not None}
+
+
+def _rewritten(node: fx.Node) -> str:
+    """The combine of the axis whose places a loop over it compares, in ops of the device; empty if there is none."""
+    space = space_of(node)
+    axis = None if space is None else next((axis for axis in space.axes if axis.combine in LOOKS_UP), None)
+    if axis is None or not isinstance(axis.extent, int) or axis.extent > EXACT:
+        return ""
+    return axis.combine if all(tensor.dtype in _DEVICE_TYPES for tensor in _tensors(node)) else ""
 
 
 def _lacking_for(node: fx.Node, known: set[fx.Node]) -> str | None:

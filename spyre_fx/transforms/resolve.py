@@ -65,7 +65,7 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool, moved: dict[Value
             heirs, rewritten = {}, online.next(group, flow)
         else:
             heirs = _heirs(level, obstacle.ops, group.refined, flow)
-            rewritten = {op: rewrite(op, combine, flow, level.accumulate) for op, combine in obstacle.ops.items()}
+            rewritten = _rewritten(level, obstacle.ops, flow)
         if not rewritten:
             _check_reached(group, flow, made)
             return group
@@ -75,6 +75,15 @@ def _resolve_group(level: Level, flow: Dataflow, strict: bool, moved: dict[Value
         for op, new in rewritten.items():
             moved |= replaced_values(op, new, flow)
         level = _with_rewritten(level, rewritten, heirs, flow)
+
+
+def _rewritten(level: Level, ops: Mapping[fx.Node, str], flow: Dataflow) -> dict[fx.Node, Rewritten]:
+    """Each of ``ops`` rewritten; what comes of one may be what the next one reads."""
+    members, found = set(level.members), dict[fx.Node, Rewritten]()
+    for op, combine in ops.items():
+        found[op] = rewrite(op, combine, flow, level.accumulate, members)
+        members.update(found[op].ops)
+    return found
 
 
 @dataclass(frozen=True)

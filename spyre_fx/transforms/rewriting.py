@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
+from spyre_fx.analysis.effects import is_view
 from spyre_fx.analysis.iteration import OpCall, tensors
-from spyre_fx.analysis.regions import Dataflow, Value, is_part, is_tensor
+from spyre_fx.analysis.regions import Dataflow, Value, is_part, is_tensor, producer
 from spyre_fx.analysis.rules.shapes import normal_dims
 from spyre_fx.torch_compat import FakeTensor
 from spyre_fx.transforms.groups import Accumulate
@@ -56,9 +57,19 @@ def known_rewrites() -> frozenset[str]:
     return frozenset(_REWRITES)
 
 
-def rewrite(op: fx.Node, combine: str, flow: Dataflow, accumulate: Accumulate = "float32") -> Rewritten:
-    """Replace ``op``, in its graph, by ops whose reductions are primitive or part of a recurrence."""
-    emit = Emitter(op, combine, accumulate)
+def rewrite(
+    op: fx.Node,
+    combine: str,
+    flow: Dataflow,
+    accumulate: Accumulate = "float32",
+    members: Collection[fx.Node] = (),
+) -> Rewritten:
+    """Replace ``op``, in its graph, by ops whose reductions are primitive or part of a recurrence.
+
+    Args:
+        members: the ops of its group.
+    """
+    emit = Emitter(op, combine, accumulate, members)
     results = _REWRITES[combine](emit, OpCall(op.target, op.args, dict(op.kwargs), op.meta["val"]))
     return replace_op(op, emit, results, flow)
 
@@ -88,12 +99,22 @@ class Emitter:
     Args:
         combine: what the op does along the axis that is cut.
         accumulate: in what sums of half precision are kept.
+        members: the ops of its group.
     """
 
-    def __init__(self, op: fx.Node, combine: str = "sum", accumulate: Accumulate = "float32") -> None:
+    def __init__(
+        self,
+        op: fx.Node,
+        combine: str = "sum",
+        accumulate: Accumulate = "float32",
+        members: Collection[fx.Node] = (),
+    ) -> None:
         self.op = op
         self.place = op
+        self.members = members
         self.ops: list[fx.Node] = []
+        self.prepared: list[fx.Node] = []
+        """What was put in front of the op without being of its group."""
         self.dtypes = [tensor.dtype for tensor in tensors(op.meta["val"])]
         self.selections: list[fx.Node] = []
         self.wide = wide_dtype(self.dtypes[0], combine, accumulate)
@@ -129,6 +150,29 @@ class Emitter:
         outer, self.place = self.place, place
         yield
         self.place = outer
+
+    @contextlib.contextmanager
+    def preparing(self, value: fx.Node) -> Iterator[fx.Node]:
+        """Put ops on ``value`` outside of the group for a while, where it comes from there: they run once, before loops
+        that may need tiles of what they make. Gives the value as they read it.
+        """
+        outside = self._outside(value)
+        inner, self.ops = self.ops, self.ops if outside is None else self.prepared
+        yield value if outside is None else outside
+        self.ops = inner
+
+    def _outside(self, value: fx.Node) -> fx.Node | None:
+        """A value from outside of the group, or a view in it of one, taken again; None for what the group makes."""
+        if producer(value) not in self.members:
+            return value
+        source = self._outside(value.all_input_nodes[0]) if is_view(value) else None
+        if source is None:
+            return None
+        args, kwargs = fx.node.map_arg((value.args, value.kwargs), lambda node: source)
+        self.ops, inner = self.prepared, self.ops
+        taken = self(value.target, *args, **kwargs)
+        self.ops = inner
+        return taken
 
     # ---- running values
 

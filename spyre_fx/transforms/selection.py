@@ -3,6 +3,7 @@
     y = gather(x, 1, i)     ->     i = gather(arange(n), 1, i);  hit = arange(n) == i;  y = sum(where(hit, x, 0), 1)
 
 The first of these leaves an index as it is and raises, as eager does, where it is out of bounds: it would hit nothing.
+It stands outside of all loops where the index comes from there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from spyre_fx.transforms.rewriting import Emitter, rewrites
 
 aten = torch.ops.aten
 
+LOOKS_UP = frozenset(("gather", "nll_loss", "nll_loss_backward", "scatter"))
+"""The combines that are rewritten here."""
 _NONE, _MEAN = 0, 1
 """The values of ``reduction``, as in torch's ``_reduction.py``; 2 is the sum."""
 
@@ -31,7 +34,7 @@ def _places(emit: Emitter, shape: Sequence[int], index: fx.Node) -> fx.Node:
     """
     count, device = math.prod(shape), index.meta["val"].device
     dtype = torch.int32 if count < 2**31 else torch.int64
-    same = (op for op in emit.ops if op.target is aten.arange.start_step and op.args == (0, count))
+    same = (op for op in (*emit.ops, *emit.prepared) if op.target is aten.arange.start_step and op.args == (0, count))
     places = next(same, None) or emit(aten.arange.start_step, 0, count, dtype=dtype, device=device)
     return emit(aten.view.default, places, list(shape))
 
@@ -46,9 +49,10 @@ def _hits_within_bounds(emit: Emitter, x: fx.Node, dim: int, index: fx.Node) -> 
     """``_hits`` of an index into ``x``, with the check of ``gather``: negative places are out of bounds as well."""
     shape = x.meta["val"].shape
     size, rank = shape[dim], len(shape)
-    places = _places(emit, [size if d == dim else 1 for d in range(rank)], index)
-    rows = [size if d == dim else rows for d, rows in enumerate(index.meta["val"].shape)]
-    checked = emit(aten.gather.default, emit(aten.expand.default, places, rows), dim, index)
+    with emit.preparing(index) as index:
+        places = _places(emit, [size if d == dim else 1 for d in range(rank)], index)
+        rows = [size if d == dim else rows for d, rows in enumerate(index.meta["val"].shape)]
+        checked = emit(aten.gather.default, emit(aten.expand.default, places, rows), dim, index)
     return _hits(emit, size, rank, dim, checked)
 
 
@@ -126,9 +130,10 @@ class _Classes:
         self.scores: fx.Node = call.argument("self")
         self.shape = self.scores.meta["val"].shape
         self.dim = min(len(self.shape) - 1, 1)
-        target = call.argument("target")
-        self.valid = emit(aten.ne.Scalar, target, call.argument("ignore_index"))
-        index = emit(aten.unsqueeze.default, self._within_bounds(target), self.dim)
+        with emit.preparing(call.argument("target")) as target:
+            self.valid = emit(aten.ne.Scalar, target, call.argument("ignore_index"))
+            index = self._within_bounds(target)
+        index = emit(aten.unsqueeze.default, index, self.dim)
         self.hits = _hits(emit, self.shape[self.dim], len(self.shape), self.dim, index)
 
     def _within_bounds(self, target: fx.Node) -> fx.Node:

@@ -142,3 +142,27 @@ def test_a_class_of_a_place_out_of_bounds() -> None:
     for module in (gm, tiled):
         with pytest.raises(IndexError, match="out of"):
             module(x, target)
+
+
+def calls_of(graph: torch.fx.Graph) -> list[Any]:
+    return [node.target for node in graph.nodes if node.op == "call_function"]
+
+
+@pytest.mark.parametrize("levels", [[(2, 0), (4, 1)], [(4, 1)]], ids=["rows and classes", "classes"])
+@pytest.mark.parametrize("view", [False, True], ids=["as it is", "through a view of the group"])
+def test_places_from_outside_are_checked_once_before_the_loops(levels: list[tuple[int, int]], view: bool) -> None:
+    index = TARGET.clamp(min=0) if view else TARGET.clamp(min=0).unsqueeze(1)
+    gm = traced(lambda x, i: x.sin().gather(1, i.unsqueeze(1) if view else i) * 2, X, index)
+    tiled = check_tiled(gm, groups_of(gm, levels), X, index)
+    bodies = [loop.body(phase).graph for loop in loops_of(tiled) for phase in loop.phases]
+    assert bodies and calls_of(tiled.graph).count(aten.gather.default) == 1
+    assert all(aten.gather.default not in calls_of(body) for body in bodies)
+    assert all(argument.dtype is not torch.int64 for loop in loops_of(tiled) for argument in loop.argument_types)
+
+
+def test_places_that_the_group_makes_are_checked_in_its_loops() -> None:
+    gm = traced(lambda x: x.sin().gather(1, x.argmax(1, True)) * 2, X)
+    tiled = check_tiled(gm, groups_of(gm, [(2, 0)]), X)
+    assert aten.gather.default not in calls_of(tiled.graph)
+    check_tiled(gm, groups_of(gm, [(3, 1)]), X)
+    check_tiled(gm, groups_of(gm, [(2, 0), (4, 1)]), X)

@@ -32,7 +32,7 @@ def auto_groups(
     """As ``spyre_fx.auto_groups``, which knows what the target's code generator lacks.
 
     Args:
-        lacks: which ops no loop may hold, since the target lacks them.
+        lacks: which ops the target lacks.
     """
     check_target(target)
     check_accumulate(accumulate, "auto_groups")

@@ -75,7 +75,7 @@ class Surroundings:
         known: list[Hashable] = [node.op, shapes, lanes, self._sizes.sparse.get(node), self._alone.get(node)]
         if node.op == "call_function":
             known += [node.target, _literal(node.args), _literal(node.kwargs)]
-            known += [node in facts.ops_set, node in storage.lanes.copied]
+            known += [node in facts.ops_set, facts.rewritten.get(node), node in storage.lanes.copied]
         if node in facts.ops_set:
             known += [self._sizes.of_op(node), *self._axes(node)]
         return self._numbers.setdefault(tuple(known), len(self._numbers))

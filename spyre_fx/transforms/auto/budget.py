@@ -68,7 +68,7 @@ def within_budget(
     args:
         budget: bytes (an int), or a fraction of the peak without loops.
         accumulate: in what loops keep sums of half precision.
-        lacks: which ops no loop may hold, since the target lacks them.
+        lacks: which ops the target lacks.
 
     errors: ``BudgetExceeded`` where no search comes down to it; the error's ``nearest`` has the best groups found.
     """

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
@@ -18,7 +19,7 @@ from spyre_fx.transforms.auto.facts import Facts
 from spyre_fx.transforms.auto.regions import Region, grow
 from spyre_fx.transforms.auto.tiles import Sized, Sizer
 from spyre_fx.transforms.auto.tree import LoopTree, tree_of, with_loop
-from spyre_fx.transforms.auto.trips import Trips, trips_of
+from spyre_fx.transforms.auto.trips import Trips, owner, trips_of
 
 Allowed = Callable[[fx.Node], bool]
 """Whether an op may join a region."""
@@ -62,13 +63,26 @@ class Candidates:
         if key not in self._found:
             trips = self._trips(tree)
             cuts = self.sizer.cuts(trips, 0)
-            self._found[key] = self._with_loops_inside(self.sizer.best(trips, ())) if cuts else None
+            best = self._with_loops_inside(self.sizer.best(trips, ())) if cuts else None
+            self._found[key] = None if best is None or self._lacks(best) else best
         return self._found[key]
 
     def has_tiles(self, region: Region) -> bool:
         """Whether a loop over the region may have more than one tile."""
         tree = self._tree(region)
         return tree is not None and self.sizer.cuts(self._trips(tree), 0)
+
+    def _lacks(self, found: Sized) -> bool:
+        """Whether the target lacks an op of a tree that it has in other loops."""
+        tree, flow = found.trips.tree, self.facts.flow
+        for op in self.facts.rewritten.keys() & tree.path.keys():
+            combine = self.facts.rewritten[op].rewritten
+            cuts = (tree.loops[loop].cut[op] for loop in tree.path[op])
+            if all(tree.refined.atoms[atom].combine != combine for atom in cuts):
+                return True
+            if any(is_place(value) and owner(value.node) in tree.path for value in flow.reads(op)):
+                return True
+        return False
 
     def scopes(self, seed: Value, allowed: Allowed) -> Iterator[Allowed]:
         """All ops near ``seed`` that are ``allowed``; then fewer, from or behind the product before ``seed``, up to or
@@ -139,13 +153,15 @@ class Candidates:
         return found
 
     def _moves_each_value_once(self, found: Sized) -> bool:
+        if self._lacks(found):
+            return False
         least = found.trips.written + sum(piece.byte_size for piece in found.trips.inputs)
         return self.model.fits(found.cost) and found.cost.moved <= least
 
-    def _rank(self, found: Sized) -> tuple[int, float]:
-        """What fits comes first; each loop must save something."""
+    def _rank(self, found: Sized) -> tuple[bool, int, float]:
+        """What the target has comes first, then what fits; each loop must save something."""
         excess, total = self.sizer.rank(found.cost)
-        return excess, total * (1 + WORTHWHILE * len(found.tiles))
+        return self._lacks(found), excess, total * (1 + WORTHWHILE * len(found.tiles))
 
     def _free(self, tree: LoopTree, seed: Value) -> tuple[int, Collection[fx.Node]]:
         """The innermost loop around ``seed``, and those of its ops that stand in no loop inside of it."""
@@ -225,6 +241,12 @@ def near(here: int, nodes: int) -> tuple[int, int]:
 def shares_work(region: Region) -> bool:
     """Whether a loop over the region keeps anything from one op to another."""
     return sum(not is_view(op) for op in region.ops) > 1
+
+
+def is_place(value: Value) -> bool:
+    """Whether a value has numbers of elements, or classes."""
+    dtype = value.tensor.dtype
+    return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
 
 
 @dataclass(frozen=True)

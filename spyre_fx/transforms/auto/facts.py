@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -27,11 +28,23 @@ from spyre_fx.transforms.legality import check_ops, computes_tensors
 
 T = TypeVar("T")
 
-Lacks = Callable[[fx.GraphModule], Mapping[str, str]]
-"""Tells of a graph the names of the ops that a target lacks, each with what it lacks it for."""
+
+@dataclass(frozen=True)
+class Lack:
+    """An op that a target lacks."""
+
+    reason: str
+    """What it lacks the op for."""
+    rewritten: str = ""
+    """The combine of the axis that a loop must cut for ``tile`` to write the op anew, in ops that the target has, where
+    its places come from outside of the group; empty for an op that no loop may hold."""
 
 
-def nothing(gm: fx.GraphModule) -> Mapping[str, str]:
+Lacks = Callable[[fx.GraphModule], Mapping[str, Lack]]
+"""Tells of a graph which ops a target lacks, by name."""
+
+
+def nothing(gm: fx.GraphModule) -> Mapping[str, Lack]:
     """What a machine lacks that runs every op."""
     return {}
 
@@ -41,7 +54,7 @@ class Facts:
 
     Args:
         accumulate: in what its loops will keep sums of half precision.
-        lacks: which ops no loop may hold, since the target lacks them; it gets ``module``.
+        lacks: which ops the target lacks; it gets ``module``.
     """
 
     def __init__(
@@ -55,8 +68,12 @@ class Facts:
         make_functional(self.module.graph)
         self.flow = Dataflow()
         self.nodes = tuple(node for node in self.module.graph.nodes if not is_part(node))
-        self.refused = self._refused(lacks(self.module))
+        lacking = lacks(self.module)
+        found = {node: lacking[node.name] for node in self.nodes if node.name in lacking}
+        self.refused = self._refused({node: lack.reason for node, lack in found.items() if not lack.rewritten})
         """Ops that cannot stand in any loop, and why."""
+        self.rewritten = {node: lack for node, lack in found.items() if lack.rewritten and node not in self.refused}
+        """Ops that can stand in some loops only, since the target lacks what they are outside of these."""
         self.ops = tuple(node for node in self.nodes if node.op == "call_function" and self._is_free(node))
         """Ops that can, in graph order."""
         self.ops_set = frozenset(self.ops)
@@ -75,8 +92,8 @@ class Facts:
         found: T = self._kept[key]
         return found
 
-    def _refused(self, lacking: Mapping[str, str]) -> dict[fx.Node, str]:
-        found = {node: lacking[node.name] for node in self.nodes if node.name in lacking}
+    def _refused(self, lacking: Mapping[fx.Node, str]) -> dict[fx.Node, str]:
+        found = dict(lacking)
         for node in self.nodes:
             if node.op == "call_function" and computes_tensors(node):
                 problem = next(check_ops(Level(1, 1, (), (node,), "the graph"), self.flow), None)

@@ -107,6 +107,8 @@ class Search:
             return None
         if node not in self.facts.ops_set:
             return wording.FROM_NUMBERS
+        if node in self.facts.rewritten:
+            return wording.not_tiled(self.facts.rewritten[node].reason)
         if is_view(node):
             return wording.VIEWS
         return wording.SMALL
@@ -131,7 +133,11 @@ class Search:
         return found
 
     def _scopes(self, seed: Value) -> Iterator[Allowed]:
-        return self.candidates.scopes(seed, lambda op: op not in self.claimed)
+        """Around ops that the target lacks in some loops, then without them."""
+        yield from self.candidates.scopes(seed, lambda op: op not in self.claimed)
+        rewritten = self.facts.rewritten
+        if rewritten:
+            yield from self.candidates.scopes(seed, lambda op: op not in self.claimed and op not in rewritten)
 
     def _weigh(self, tree: Sized, scope: int, axis: int) -> Weighed:
         """A tree's gain: what it saves; each of its loops must be worth something. Nothing for one that may do harm."""
@@ -176,6 +182,8 @@ class Search:
             self._passed_over.setdefault(op, reason)
 
     def _why_nothing_fits(self, seed: Value) -> str:
+        if seed.node in self.facts.rewritten:
+            return wording.not_tiled(self.facts.rewritten[seed.node].reason)
         atoms = cuttable(self.facts, seed)
         if not atoms:
             return wording.UNCUT
