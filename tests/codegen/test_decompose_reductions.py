@@ -45,6 +45,18 @@ def test_reductions(name):
     assert not host_ops(bundle)
 
 
+@pytest.mark.parametrize("levels", [None, [(2, [0])]], ids=["whole", "tiled"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_log_sum_exp_of_rows_without_an_end(dtype, levels):
+    """Of nothing but -inf it is -inf, with an inf among it inf, and with what is no number none."""
+    x = torch.zeros(6, 130)
+    x[1:3] = -torch.inf
+    x[2:5, 64] = torch.tensor([7.0, torch.inf, torch.nan])
+    x[5] = torch.inf
+    bundle = same(lambda x: x.logsumexp(1), x.to(dtype), levels=levels)
+    assert not host_ops(bundle)
+
+
 @pytest.mark.parametrize("name", ["amax", "amin"])
 @pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
 def test_extremes_are_exact(name, dims):

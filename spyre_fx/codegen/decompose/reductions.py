@@ -111,10 +111,13 @@ def moments(b: Builder, x: Tensor, dims: Sequence[int], correction: Number = 0) 
 
 @lowers(aten.logsumexp.default)
 def logsumexp(b: Builder, x: Tensor, dims: Any, keepdim: bool = False) -> Any:
+    """An infinite maximum is not subtracted: the sum of the exponentials is right as it is."""
     axes = dims_of(x, dims)
 
     def compute(x: Tensor) -> Tensor:
         top = reduce(b, "max", x, axes, True)
+        endless = b.pointwise("equal", [b.pointwise("abs", [top], fp32), math.inf], torch.bool)
+        top = b.pointwise("where3", [endless, b.scalar(0.0, fp32), top], fp32)
         powers = b.pointwise("exp", [b.pointwise("sub", [x, top], fp32)], fp32)
         total = b.pointwise("log", [reduce(b, "sum", powers, axes, True)], fp32)
         found = b.pointwise("add", [total, top], fp32)
