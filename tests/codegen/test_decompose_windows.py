@@ -150,24 +150,6 @@ def test_how_many_places_of_a_window_lie_in_the_image():
     assert not windows.are_tiles and Windows.of((4, 4), (2,), (2,), (0,), (1,), (2, 2)).are_tiles
 
 
-@ROWS
-@TYPES
-@pytest.mark.parametrize("affine", [True, False])
-def test_batch_norm_with_the_moments_of_the_training(affine, dtype, levels):
-    """Its other results are empty, and nobody reads them."""
-    torch.manual_seed(5)
-    x = (torch.randn(4, 16, 6, 6) * 3 + 1).to(dtype)
-    mean, variance, weight, bias = (p.to(dtype) for p in (torch.randn(16), torch.rand(16) + 0.1, *torch.randn(2, 16)))
-
-    def function(x, mean, variance, *affine):
-        weight, bias = affine or (None, None)
-        norm = torch.ops.aten._native_batch_norm_legit_no_training
-        return norm(x, weight, bias, mean, variance, 0.1, 1e-5)[0]
-
-    bundle = close(function, x, mean, variance, *([weight, bias] if affine else []), levels=levels)
-    assert not host_ops(bundle)
-
-
 def test_a_block_of_a_network():
     """Convolution, norm and activation, as captured from a module with parameters."""
     torch.manual_seed(6)

@@ -2,6 +2,7 @@
 
 from spyre_fx.codegen.decompose import (
     attention,
+    batch_norms,
     composed,
     convolution,
     convolution_gradients,
@@ -23,6 +24,7 @@ from spyre_fx.codegen.decompose.table import device_rule, lowered_ops
 
 __all__ = [
     "attention",
+    "batch_norms",
     "composed",
     "convolution",
     "convolution_gradients",

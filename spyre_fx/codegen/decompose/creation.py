@@ -12,6 +12,7 @@ import torch
 from spyre_fx.codegen.builder import Builder, Number, Tensor
 from spyre_fx.codegen.decompose.table import lowers
 from spyre_fx.codegen.known import Known
+from spyre_fx.transforms.tile_count import TILE_COUNT
 
 aten = torch.ops.aten
 
@@ -20,7 +21,7 @@ def _filled(b: Builder, value: Number) -> Known:
     return Known(torch.full((), value, dtype=b.out.dtype).expand(tuple(b.out.shape)))
 
 
-@lowers(aten.full.default, aten.new_full.default)
+@lowers(aten.full.default, aten.new_full.default, TILE_COUNT)
 def full(b: Builder, *args: Any, **options: Any) -> Any:
     value = args[-1]
     return _filled(b, value) if isinstance(value, (int, float)) else None

@@ -1,4 +1,4 @@
-"""Softmax and the norms, as the device ops that they are made of. Norms are computed in float32."""
+"""Softmax and the norms of single samples, as the device ops that they are made of. Norms are computed in float32."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from spyre_fx.codegen.builder import FLOATS, Builder, Tensor
 from spyre_fx.codegen.decompose.attention import softmax_of
 from spyre_fx.codegen.decompose.casts import cast
 from spyre_fx.codegen.decompose.reductions import fp32, moments, reduce, scaling
-from spyre_fx.codegen.decompose.results import only_first_is_read
 from spyre_fx.codegen.decompose.table import lowers
 
 aten = torch.ops.aten
@@ -65,15 +64,16 @@ def normalised(
     """``(x - mean) * rstd * weight + bias`` with mean and rstd, all of float32 tensors; ``dims`` are kept."""
     mean, distance, variance = moments(b, x, dims)
     rstd = b.pointwise("rsqrt", [b.pointwise("add", [variance, eps], fp32)], fp32)
-    return _affine(b, b.pointwise("mul", [distance, rstd], fp32), weight, bias), mean, rstd
+    return affine(b, b.pointwise("mul", [distance, rstd], fp32), weight, bias), mean, rstd
 
 
-def _affine(b: Builder, x: Access, weight: Tensor | None, bias: Tensor | None) -> Access:
+def affine(b: Builder, x: Access, weight: Tensor | None, bias: Tensor | None) -> Access:
+    """``x * weight + bias`` of float32 tensors."""
     x = x if weight is None else b.pointwise("mul", [x, weight], fp32)
     return x if bias is None else b.pointwise("add", [x, bias], fp32)
 
 
-def _wide(b: Builder, *tensors: Tensor | None) -> list[Tensor | None] | None:
+def widened(b: Builder, *tensors: Tensor | None) -> list[Tensor | None] | None:
     """The tensors in float32; None where one of them is no float tensor."""
     given = [tensor for tensor in tensors if tensor is not None]
     if any(tensor.dtype not in FLOATS for tensor in given):
@@ -85,7 +85,7 @@ def _wide(b: Builder, *tensors: Tensor | None) -> list[Tensor | None] | None:
 def native_layer_norm(
     b: Builder, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Any:
-    wide = _wide(b, x, weight, bias)
+    wide = widened(b, x, weight, bias)
     if wide is None or wide[0] is None:
         return None
     dims = range(len(x.shape) - len(shape), len(x.shape))
@@ -103,7 +103,7 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Any:
-    wide = _wide(b, x, weight, bias)
+    wide = widened(b, x, weight, bias)
     if wide is None or wide[0] is None:
         return None
     dims = range(len(x.shape) - len(shape), len(x.shape))
@@ -122,7 +122,7 @@ def native_group_norm(
     groups: int,
     eps: float,
 ) -> Any:
-    wide = _wide(b, x, weight, bias)
+    wide = widened(b, x, weight, bias)
     if wide is None or wide[0] is None:
         return None
     parts = b.reshape(wide[0], (batch, groups, channels // groups, size))
@@ -136,7 +136,7 @@ def native_group_norm(
 
 @lowers(aten._fused_rms_norm.default)
 def fused_rms_norm(b: Builder, x: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Any:
-    wide = _wide(b, x, weight)
+    wide = widened(b, x, weight)
     if wide is None or wide[0] is None:
         return None
     dims = range(len(x.shape) - len(shape), len(x.shape))
@@ -144,32 +144,5 @@ def fused_rms_norm(b: Builder, x: Tensor, shape: Sequence[int], weight: Tensor |
     squares = b.pointwise("mul", [wide[0], wide[0]], fp32)
     power = reduce(b, "mean", squares, dims, True, **scaling(x, dims))
     rstd = b.pointwise("rsqrt", [b.pointwise("add", [power, least], fp32)], fp32)
-    y = _affine(b, b.pointwise("mul", [wide[0], rstd], fp32), wide[1], None)
+    y = affine(b, b.pointwise("mul", [wide[0], rstd], fp32), wide[1], None)
     return tuple(cast(b, found, out.dtype) for found, out in zip((y, rstd), b.out, strict=True))
-
-
-@lowers(aten._native_batch_norm_legit_no_training.default)
-def batch_norm(
-    b: Builder,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean: Tensor,
-    variance: Tensor,
-    momentum: float,
-    eps: float,
-) -> Any:
-    """With the moments of the training; only where nobody reads those of this batch, which are empty tensors."""
-    wide = _wide(b, x, weight, bias, mean, variance)
-    if wide is None or not only_first_is_read(b.node):
-        return None
-    channels = (x.shape[1], *(1 for _ in x.shape[2:]))
-    image, factor, shift, centre, spread = (
-        tensor if tensor is None or position == 0 else b.reshape(tensor, channels)
-        for position, tensor in enumerate(wide)
-    )
-    assert image is not None and centre is not None and spread is not None, "they are no options"
-    scale = b.pointwise("rsqrt", [b.pointwise("add", [spread, eps], fp32)], fp32)
-    scale = scale if factor is None else b.pointwise("mul", [scale, factor], fp32)
-    distance = b.pointwise("sub", [image, centre], fp32)
-    return cast(b, _affine(b, distance, scale, shift), b.out[0].dtype), None, None

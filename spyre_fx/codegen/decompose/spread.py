@@ -54,7 +54,7 @@ def _spread(b: Builder, x: Tensor, dims: Any, correction: Number | None, keepdim
         return None
     correction = 1 if correction is None else correction
     if x.dtype == fp32:
-        variance, mean = exact_moments(b, x, axes, correction)
+        mean, _, variance = exact_moments(b, x, axes, correction)
     else:
         wide = cast(b, x, fp32)
         if wide is None:
@@ -64,8 +64,10 @@ def _spread(b: Builder, x: Tensor, dims: Any, correction: Number | None, keepdim
     return tuple(cast(b, value if keepdim else value.squeeze(axes), x.dtype) for value in (spread, mean))
 
 
-def exact_moments(b: Builder, x: Tensor, dims: Sequence[int], correction: Number) -> tuple[Access, Access]:
-    """Variance and mean of a float32 tensor over ``dims``, which are kept, as if they were summed in float64."""
+def exact_moments(b: Builder, x: Tensor, dims: Sequence[int], correction: Number) -> tuple[Access, Access, Access]:
+    """Mean, distance from it and variance of a float32 tensor over ``dims``, which are kept, as if they were summed in
+    float64. The distance is that from the mean before it is rounded.
+    """
     count = math.prod(x.shape[dim] for dim in dims)
 
     def op(name: str, *operands: Tensor | Number) -> Access:
@@ -94,4 +96,5 @@ def exact_moments(b: Builder, x: Tensor, dims: Sequence[int], correction: Number
     found = op("realdiv", op("add", total(coarse_squares), small), float(max(count - correction, 0)))
     # Of squares that overflow no part is finite.
     fits = op("lesserthan", largest, math.inf)
-    return b.pointwise("where3", [fits, found, largest], fp32), mean
+    exact = op("sub", op("add", distance, fine), op("realdiv", missed, float(count)))
+    return mean, exact, b.pointwise("where3", [fits, found, largest], fp32)
