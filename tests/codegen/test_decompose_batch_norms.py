@@ -63,6 +63,48 @@ def test_of_any_rank(shape):
     assert not host_ops(close(NORMS["functional"], *batch(1, torch.float16, torch.float16, shape)))
 
 
+def gradient(mask, training):
+    def function(grad, x, weight, mean, variance, save_mean, save_rstd):
+        of = aten.native_batch_norm_backward(
+            grad, x, weight, mean, variance, save_mean, save_rstd, training, 1e-5, mask
+        )
+        return [one for one, wanted in zip(of, mask, strict=True) if wanted]
+
+    return function
+
+
+def gradient_inputs(dtype, of_parameters):
+    x, weight, bias, mean, variance = batch(6, dtype, of_parameters)
+    _, save_mean, save_rstd = aten._native_batch_norm_legit.no_stats(x, weight, bias, True, 0.1, 1e-5)
+    return torch.randn(x.shape).to(dtype), x, weight, mean, variance, save_mean, save_rstd
+
+
+@LEVELS
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("of_parameters", [torch.float16, torch.float32], ids=str)
+def test_gradients_of_halves(of_parameters, training, levels):
+    args = gradient_inputs(torch.float16, of_parameters)
+    assert not host_ops(close(gradient([True] * 3, training), *args, levels=levels))
+
+
+@pytest.mark.parametrize("mask", [[True, False, False], [False, True, True], [False, False, True]], ids=str)
+def test_some_of_the_gradients(mask):
+    args = gradient_inputs(torch.float16, torch.float16)
+    assert not host_ops(close(gradient(mask, True), *args))
+
+
+def test_gradients_without_a_weight():
+    grad, x, _, *rest = gradient_inputs(torch.float16, torch.float16)
+    function = gradient([True, False, True], True)
+    assert not host_ops(close(lambda grad, x, *rest: function(grad, x, None, *rest), grad, x, *rest))
+
+
+def test_the_host_has_gradients_of_float32():
+    """Eager sums them in float64."""
+    args = gradient_inputs(torch.float32, torch.float32)
+    assert host_ops(lowered(gradient([True] * 3, True), *args)) == ["aten.native_batch_norm_backward.default"]
+
+
 @TYPES
 def test_tiles_of_the_batch(dtype, of_parameters):
     """The moments are there before the loop, which applies them."""

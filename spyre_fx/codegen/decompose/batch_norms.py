@@ -16,7 +16,7 @@ from spyre_fx.codegen.access import Access
 from spyre_fx.codegen.builder import Builder, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast
 from spyre_fx.codegen.decompose.normalisation import affine, widened
-from spyre_fx.codegen.decompose.reductions import fp32, moments
+from spyre_fx.codegen.decompose.reductions import fp32, moments, reduce, scaling
 from spyre_fx.codegen.decompose.results import is_read, only_first_is_read
 from spyre_fx.codegen.decompose.spread import exact_moments
 from spyre_fx.codegen.decompose.table import lowers
@@ -146,6 +146,52 @@ def of_training(
     scale = b.pointwise("rsqrt", [_op(b, "add", spread, eps)], fp32)
     scale = scale if factor is None else _op(b, "mul", scale, factor)
     return cast(b, affine(b, _op(b, "sub", wide[0], centre), scale, shift), b.out[0].dtype), None, None
+
+
+@lowers(aten.native_batch_norm_backward.default)
+def gradients(
+    b: Builder,
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    save_mean: Tensor | None,
+    save_rstd: Tensor | None,
+    training: bool,
+    eps: float,
+    wanted: Sequence[bool],
+) -> Any:
+    """``rstd * (g - mean(g) - h * mean(g * h))``, ``sum(grad * h)`` and ``sum(grad)``, where ``h`` is
+    ``(x - mean) * rstd`` and ``g`` is ``grad * weight``; ``rstd * g`` with the moments of the training.
+
+    Of halves only: eager sums those of float32 in float64.
+    """
+    centre, spread = (save_mean, save_rstd) if training else (mean, variance)
+    wide = widened(b, grad, x, centre, spread, weight)
+    if wide is None or x.dtype != torch.float16 or grad.dtype != x.dtype or centre is None or spread is None:
+        return None
+    over = [dim for dim in range(len(x.shape)) if dim != 1]
+    middle, scale, factor = (_by_channel(b, one, x) for one in wide[2:])
+    assert wide[0] is not None and wide[1] is not None and middle is not None and scale is not None, "they are given"
+    slope = b.access(wide[0])
+    rstd = scale if training else b.pointwise("rsqrt", [_op(b, "add", scale, eps)], fp32)
+    height = _op(b, "mul", _op(b, "sub", wide[1], middle), rstd)
+    found: list[Access] = []
+    if wanted[0]:
+        inner = slope if factor is None else _op(b, "mul", slope, factor)
+        if training:
+            tilt = _op(b, "mul", height, _mean(b, _op(b, "mul", inner, height), over))
+            inner = _op(b, "sub", _op(b, "sub", inner, _mean(b, inner, over)), tilt)
+        found.append(_op(b, "mul", inner, rstd))
+    products = [_op(b, "mul", slope, height)] if wanted[1] else []
+    found += [reduce(b, "sum", each, over, False) for each in [*products, *([slope] if wanted[2] else [])]]
+    values = iter(found)
+    return tuple(cast(b, next(values), b.out[at].dtype) if wants else None for at, wants in enumerate(wanted))
+
+
+def _mean(b: Builder, x: Access, dims: Sequence[int]) -> Access:
+    return reduce(b, "mean", x, dims, True, **scaling(x, dims))
 
 
 def _by_channel(b: Builder, parameter: Tensor | None, x: Tensor) -> Access | None:
