@@ -43,7 +43,7 @@ def ensure_fake(
     copied = copy_graph(gm, compiled=compiled)
     known = _recorded(copied) if example_args is None else _examples_by_placeholder(copied, example_args)
     with quiet():
-        return _fill(copied, known, _common_mode(known.values()))
+        return _fill(copied, known, _mode_for(known.values()))
 
 
 def check_graph(gm: object) -> None:
@@ -99,15 +99,18 @@ def _recorded(gm: fx.GraphModule) -> dict[fx.Node, Any]:
     return {node: node.meta["val"] for node in gm.graph.nodes if "val" in node.meta and node.op != "output"}
 
 
-def _common_mode(values: Iterable[Any]) -> FakeTensorMode:
-    """The one mode of all ``values``, or a new one that knows their symbols."""
+def _mode_for(values: Iterable[Any]) -> FakeTensorMode:
+    """A new mode or, where sizes have symbols, the one of all ``values``, else a new one that knows these.
+
+    A mode serves one thread at a time: with one for each copy, passes in several threads may read the same graph.
+    """
     leaves = pytree.tree_leaves(list(values))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    modes = {id(tensor.fake_mode): tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor)}
-    if len(modes) == 1 and all(isinstance(tensor, FakeTensor) for tensor in tensors):
-        return next(iter(modes.values()))
     sizes = [*leaves, *(size for tensor in tensors for size in (*tensor.shape, *tensor.stride()))]
     shape_env: ShapeEnv | None = next((s.node.shape_env for s in sizes if isinstance(s, torch.SymInt)), None)
+    modes = {id(tensor.fake_mode): tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor)}
+    if shape_env is not None and len(modes) == 1 and all(isinstance(tensor, FakeTensor) for tensor in tensors):
+        return next(iter(modes.values()))
     return FakeTensorMode(allow_non_fake_inputs=True, shape_env=shape_env)
 
 

@@ -55,6 +55,13 @@ def test_the_copy_shares_nothing_but_parameters() -> None:
     assert torch.equal(faked(x), offset.expand(6, 4))
 
 
+def test_each_copy_has_a_mode_of_its_own() -> None:
+    """A mode serves one thread at a time, a graph is read by several."""
+    gm = spyre_fx.capture(lambda x: x.relu().sum(0), torch.randn(6, 4))
+    first, second = ensure_fake(gm), ensure_fake(gm)
+    assert len(modes_of(first) | modes_of(second) | modes_of(gm)) == 3
+
+
 def test_strides_and_dtypes_as_recorded() -> None:
     gm = make_fx(lambda x: x.permute(2, 0, 1).half() + 1)(torch.empty_strided((2, 3, 4), (40, 1, 3)))
     assert shapes_of(ensure_fake(gm)) == shapes_of(gm)
