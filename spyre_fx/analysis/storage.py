@@ -60,10 +60,13 @@ class Lanes:
 
     returned: frozenset[fx.Node] = frozenset()
     """Those that are moved to sticks of their last dim at the end."""
+    leaving: frozenset[fx.Node] = frozenset()
+    """Those whose tiles are moved to sticks of their last dim as they leave a loop."""
 
     def __or__(self, other: Lanes) -> Lanes:
         dims, copied = {**self.dims, **other.dims}, {**self.copied, **other.copied}
-        return Lanes(self.products | other.products, dims, copied, self.returned | other.returned)
+        returned, leaving = self.returned | other.returned, self.leaving | other.leaving
+        return Lanes(self.products | other.products, dims, copied, returned, leaving)
 
     def of(self, node: fx.Node, index: int = 0) -> int | None:
         """The dim in the sticks of a result of a node; None: its last one."""

@@ -1,8 +1,12 @@
 """How far out of its loops a copy of a value may stand: outside of all loops in which what it reads stays the same.
 
-A copy that goes to main memory anyway is made of all tiles at once, where a loop around theirs would repeat it::
+Several cores find the copy of a tile in main memory, since others made their part of it. There it is made of all tiles
+at once, where a loop around theirs would repeat it::
 
     for q: for k: x' = copy(x[k]); use(x')    ->    for k: x'[k] = copy(x[k]); for q: for k: use(x'[k])
+
+A single core repeats it: its scratchpad has the copy of the tile in place of the tile, which is read anyway. (Where
+its loops may be unrolled, for windows of what stays there, all tiles stay.)
 """
 
 from __future__ import annotations
@@ -18,9 +22,14 @@ from spyre_fx.codegen.terms import Loop
 
 
 class Hoist:
-    """Knows in which loops each buffer is written."""
+    """Knows in which loops each buffer is written.
 
-    def __init__(self, items: list[Item]) -> None:
+    Args:
+        repeats: a tile is copied wherever it is used, even if another loop goes through the same tiles again.
+    """
+
+    def __init__(self, items: list[Item], repeats: bool = False) -> None:
+        self.repeats = repeats
         self.writers: dict[Buffer, list[tuple[Loop, ...]]] = defaultdict(list)
         for kernel, path in nested(items):
             self.writers[kernel.output.buffer].append(path)
@@ -40,7 +49,7 @@ class Hoist:
         which it has all trips: none where no loop would repeat the copy of one tile.
         """
         depth = self.depth(operand, path)
-        for level in range(self.known(operand, path), depth):
+        for level in () if self.repeats else range(self.known(operand, path), depth):
             if path[level] not in _advancing(operand):
                 return level, tiles_inside(operand, path, level)
         return depth, ()

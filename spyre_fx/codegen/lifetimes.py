@@ -11,7 +11,6 @@ from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.division import Splits, ownership
 from spyre_fx.codegen.kernels import Item, Kernel, KernelLoop, Operand
-from spyre_fx.codegen.restickify import RESTICKIFY
 from spyre_fx.codegen.terms import Loop
 from spyre_fx.codegen.tree import HostCall
 
@@ -90,14 +89,14 @@ WINDOW_TRIPS = 64
 def may_stay(uses: list[Use], splits: Mapping[Kernel, Splits], windows: Windows | None = None) -> bool:
     """Whether each core finds in its own LX what it reads: all of the buffer is written and read in equal slices.
 
-    Nothing is expected to be there from one program to the next. A move to other sticks reads from HBM only.
+    Nothing is expected to be there from one program to the next.
 
     Args:
         windows: whether a loop may be unrolled, so that its trips use windows of the buffer; None: none may.
     """
     if not any(use.writes for use in uses) or all(use.writes for use in uses):
         return False
-    if any((use.kernel.op == RESTICKIFY and not use.writes) or use.program != uses[0].program for use in uses):
+    if any(use.program != uses[0].program for use in uses):
         return False
     first = uses[0]
     owned = ownership(first.kernel, first.operand, splits[first.kernel])

@@ -39,13 +39,17 @@ class _Scope:
 
 
 class Restickifier:
-    """Rewrites a kernel tree so that the lanes of every op are as its rule wants them. Adds to ``layouts``."""
+    """Rewrites a kernel tree so that the lanes of every op are as its rule wants them. Adds to ``layouts``.
 
-    def __init__(self, builder: Builder, items: list[Item], layouts: Layouts) -> None:
+    Args:
+        repeats: as ``Hoist`` takes it.
+    """
+
+    def __init__(self, builder: Builder, items: list[Item], layouts: Layouts, repeats: bool = False) -> None:
         self.builder = builder
         self.layouts = layouts
         self._scopes: list[_Scope] = []
-        self._hoist = Hoist(items)
+        self._hoist = Hoist(items, repeats)
         self._variants: dict[tuple[Buffer, int], Buffer] = {}
         self._lanes = {kernel: choose(kernel, layouts, Costs(self._hoist, path)) for kernel, path in nested(items)}
         self._users = self._all_users(items)
@@ -154,8 +158,9 @@ class Restickifier:
         level, inside = self._hoist.place(operand, path)
         sharing = self._sharing(operand, wanted, level)
         for further in range(self._hoist.known(operand, path), level):
-            if self._sharing(operand, wanted, further) > sharing:
-                return further, tiles_inside(operand, path, further)
+            tiles = tiles_inside(operand, path, further)
+            if self._sharing(operand, wanted, further) > sharing and not (tiles and self._hoist.repeats):
+                return further, tiles
         return level, inside
 
     def _sharing(self, operand: Operand, wanted: int, level: int) -> int:

@@ -16,6 +16,7 @@ from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.hoist import Hoist
 from spyre_fx.codegen.kernels import Item, Kernel, Operand, nested
 from spyre_fx.codegen.layout import Layout, elements_per_stick
+from spyre_fx.codegen.row_regions import rows_in_sticks
 from spyre_fx.codegen.stick_regions import improved
 from spyre_fx.codegen.sticks import SPARSE, Costs, Layouts, dim_for, ends_well, lane_along, lanes_wanted, layout_for
 from spyre_fx.codegen.terms import Loop
@@ -30,11 +31,15 @@ class _Step:
 
 
 class StickSearch:
-    """The search over one program; ``layouts`` holds the buffers whose layout is given."""
+    """The search over one program; ``layouts`` holds the buffers whose layout is given.
 
-    def __init__(self, items: list[Item], layouts: Layouts) -> None:
+    Args:
+        repeats: as ``Hoist`` takes it.
+    """
+
+    def __init__(self, items: list[Item], layouts: Layouts, repeats: bool = False) -> None:
         self.layouts = dict(layouts)
-        self.hoist = Hoist(items)
+        self.hoist = Hoist(items, repeats)
         self._order = list(nested(items))
         self._readers: Counter[Buffer] = Counter()
         self._uses: dict[Buffer, list[tuple[Kernel, Operand]]] = defaultdict(list)
@@ -56,7 +61,8 @@ class StickSearch:
         for kernel, _ in self._order:
             for operand in (kernel.output, *kernel.inputs):
                 self._settle(operand)
-        return improved(speaking, self.layouts, self._candidates, self.hoist)
+        found = improved(speaking, self.layouts, self._candidates, self.hoist)
+        return rows_in_sticks(speaking, found, self._candidates, self.hoist) if self.hoist.repeats else found
 
     def _options(self, operand: Operand) -> dict[int, Layout]:
         """The layouts that a buffer could have, by stick dim: those in which no use of it begins inside a stick."""
@@ -144,6 +150,6 @@ def _speaks(kernel: Kernel) -> bool:
     return any(operand.digits for operand in kernel.inputs)
 
 
-def search(items: list[Item], layouts: Layouts) -> Layouts:
+def search(items: list[Item], layouts: Layouts, repeats: bool = False) -> Layouts:
     """Layouts for every buffer of a program, those given included."""
-    return StickSearch(items, layouts).run()
+    return StickSearch(items, layouts, repeats).run()

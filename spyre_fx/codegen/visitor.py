@@ -73,8 +73,9 @@ def _lowered(gm: GraphModule, target: Target, lacking: Mapping[fx.Node, Reasons]
     items = pack(builder, kernels_of(block, builder.aliases))
     fixed = {buffer: layout.default_layout(buffer.shape, buffer.dtype) for buffer in top.host_buffers(items)}
     items = rebase(builder, items, fixed)
-    layouts = search(items, fixed)
-    items = Restickifier(builder, items, layouts).run(items)
+    repeats = target.cores == 1 and not target.lx_windows
+    layouts = search(items, fixed, repeats)
+    items = Restickifier(builder, items, layouts, repeats).run(items)
     items = Padder(builder, layouts).run(items)
     items, splits = divide_sums(builder, items, layouts, target)
     counted = top.launch(items).counts

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import spyre_fx
-from spyre_fx.analysis.storage import NO_LANES, PLAIN, Storage
+from spyre_fx.analysis.storage import PLAIN, Storage
 from spyre_fx.analysis.traffic.turning import turned
 from spyre_fx.target import Target
 
@@ -68,5 +68,5 @@ def test_factors_in_the_wrong_sticks():
         return a @ b.T, a @ c, a.T @ a
 
     gm = spyre_fx.capture(products, torch.ones(64, 128), torch.ones(32, 128), torch.ones(128, 32))
-    found = {node.name: [value.name for value in values] for node, values in turned(gm, NO_LANES).items()}
+    found = {node.name: [value.name for value in values] for node, values in turned(gm, Storage(128)).items()}
     assert found == {"mm": ["b"], "mm_2": ["a"]}

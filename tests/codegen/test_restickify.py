@@ -1,4 +1,4 @@
-"""Where moves to other sticks stand: outside of all loops that would repeat them."""
+"""Where moves to other sticks stand: outside of all loops that would repeat them, or where one core reads the tile."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from spyre_fx.codegen.unroll import check_unrolled
 from tests.codegen.device_runs import close, device_ops, half, specs_of
 
 ONE_CORE = Target(cores=1)
+TWO_CORES = Target(cores=2)
 
 
 def product(a, b):
@@ -34,7 +35,7 @@ def checked(function, *args, **options):
 
 
 @pytest.mark.parametrize("depth", [64, 80])
-@pytest.mark.parametrize("target", [ONE_CORE, Target()], ids=["one", "spyre"])
+@pytest.mark.parametrize("target", [TWO_CORES, Target()], ids=["two", "spyre"])
 def test_tiles_that_an_outer_loop_goes_through_again_are_moved_before_it(depth, target):
     levels = [(4, {"a_1": 0}), (8, {"b_1": 0})]
     bundle, specs = checked(product, half(256, depth), half(512, depth), levels=levels, target=target)
@@ -47,10 +48,24 @@ def test_tiles_that_an_outer_loop_goes_through_again_are_moved_before_it(depth, 
     assert moved_bytes(bundle) == 2 * 2 * 512 * padded
 
 
+def test_one_core_moves_tiles_where_it_reads_them():
+    """In place of reading them: each of four trips over rows reads all of ``b`` once, and writes none of it."""
+    levels = [(4, {"a_1": 0}), (8, {"b_1": 0})]
+    bundle, specs = checked(product, half(256, 64), half(512, 64), levels=levels, target=ONE_CORE)
+    (loop,) = (spec for spec in specs if isinstance(spec, LoopSpec))
+    (inner,) = (spec for spec in loop.body if isinstance(spec, LoopSpec))
+    assert (loop.count, inner.count) == (4, 8)
+    (move,) = (spec for spec in inner.body if spec.op == RESTICKIFY)
+    source, copy = move.args
+    assert "hbm" in source.allocation and "lx" in copy.allocation
+    assert device_ops(bundle).count(RESTICKIFY) == 1
+    assert moved_bytes(bundle) == 4 * 2 * 512 * 64
+
+
 @pytest.mark.parametrize(("rows", "phases"), [(320, 3), (200, 2)], ids=["trips", "one trip each"])
 def test_a_remainder_reads_what_was_moved_for_the_other_trips(rows, phases):
     levels = [(phases, {"a_1": 0}), (4, {"b_1": 0})]
-    bundle, specs = checked(product, half(rows, 64), half(512, 64), levels=levels, multiple_of=64, target=ONE_CORE)
+    bundle, specs = checked(product, half(rows, 64), half(512, 64), levels=levels, multiple_of=64, target=TWO_CORES)
     assert sum(isinstance(spec, LoopSpec) for spec in specs) == 3
     assert device_ops(bundle).count(RESTICKIFY) == 1 and device_ops(bundle).count("batchmatmul") == 2
     assert moved_bytes(bundle) == 2 * 2 * 512 * 64
@@ -74,7 +89,7 @@ def test_tiles_that_are_used_once_are_moved_in_their_loop():
 
 def test_tiles_of_a_head_are_moved_in_the_loop_over_heads():
     levels = [(2, {"a_1": 0}), (2, {"a_1": 1}), (4, {"b_1": 1})]
-    bundle, (heads,) = checked(product, half(2, 128, 64), half(2, 256, 64), levels=levels, target=ONE_CORE)
+    bundle, (heads,) = checked(product, half(2, 128, 64), half(2, 256, 64), levels=levels, target=TWO_CORES)
     moves, rows = heads.body
     assert isinstance(moves, LoopSpec) and (moves.count, rows.count) == (4, 2)
     assert moved_bytes(bundle) == 2 * 2 * 2 * 256 * 64

@@ -121,8 +121,8 @@ def test_online_attention_is_chosen_where_its_row_values_fit_in_sticks(length: i
 
 
 @pytest.mark.parametrize("queries", [256, 320, 192], ids=["even", "remainder", "one trip each"])
-def test_keys_are_moved_to_other_sticks_once_for_all_tiles_of_queries(queries: int) -> None:
-    """Before the loop over queries, although one inside goes from tile to tile of the keys."""
+def test_tiles_are_moved_to_other_sticks_where_they_are_read(queries: int) -> None:
+    """In the scratchpad, for each tile of queries again: main memory has tiles of queries, keys and values alone."""
     case, target = Case(attention, ((2, queries, 64), (2, 1024, 64), (2, 1024, 64)), 224), scratchpad(224)
     gm, args = case.graph(), case.args()
     names = [node.name for node in gm.graph.nodes if node.op == "call_function"]
@@ -136,7 +136,7 @@ def test_keys_are_moved_to_other_sticks_once_for_all_tiles_of_queries(queries: i
     assert bundle.counters is not None
     whole, numbers = 2 * 1024 * 64 * 2, 128 * 2 * tiles * (3 + 16 * 4)
     assert bundle.counters.hbm_bytes == traffic(tiled, target).total
-    assert bundle.counters.hbm_bytes == 2 * 2 * queries * 64 * 2 + 2 * whole + tiles * 2 * whole + numbers
+    assert bundle.counters.hbm_bytes == 2 * 2 * queries * 64 * 2 + tiles * 2 * whole + numbers
 
 
 def _moved_twice(q: Tensor, k: Tensor) -> Tensor:
@@ -152,8 +152,10 @@ TURNED = {
 }
 
 
-SEEN_TWICE = {"two products": 1, "in their own sticks as well": 2}
-"""Where two arguments of a loop are views of one value: how often more the model counts its 256 rows of 64 halves."""
+SEEN_TWICE = {"two products": 1, "in their own sticks as well": 2, "made before": 2}
+"""How often more the model counts 256 rows of 64 halves: where two arguments of a loop are views of one value; and
+where one is made before, which stays in the scratchpad until it is moved there: the model has it in main memory.
+"""
 
 
 @pytest.mark.parametrize("loop", [False, True], ids=["no loop", "loop"])
@@ -181,7 +183,8 @@ def test_copies_in_other_sticks_stay_in_lx(name: str, loop: bool) -> None:
 def test_keys_that_an_inner_loop_reads_tile_by_tile_are_not_kept(kib: int, windows: bool) -> None:
     """Addresses in LX are fixed: with room for all keys, too, each tile of queries reads them anew.
 
-    Where loops may be unrolled, the keys in other sticks stay, written and read twice in LX: the model does not know.
+    Where loops may be unrolled, keys are moved to other sticks before them, and stay if there is room, written and read
+    twice in LX: the model does not know, nor that values of rows take whole sticks then.
     """
     case, target = (
         Case(attention, ((1, 256, 64), (1, 1024, 64), (1, 1024, 64)), kib),
@@ -194,8 +197,12 @@ def test_keys_that_an_inner_loop_reads_tile_by_tile_are_not_kept(kib: int, windo
     bundle = spyre_fx.lower(tiled, target)
     torch.testing.assert_close(bundle.run(*args), attention(*args), rtol=1e-2, atol=1e-2)
     assert bundle.counters is not None
-    kept = 3 * 1024 * 64 * 2 if windows and kib > 224 else 0
-    assert bundle.counters.hbm_bytes == traffic(tiled, target).total - kept
+    total = traffic(tiled, target).total
+    if windows and kib == 224:
+        assert bundle.counters.hbm_bytes > total
+    else:
+        moved, kept = (2, 3) if windows else (0, 0)
+        assert bundle.counters.hbm_bytes == total + (moved - kept) * 1024 * 64 * 2
     assert traffic(tiled, target).read > 2 * 2 * 1024 * 64 * 2
 
 

@@ -140,17 +140,17 @@ def test_attention_over_blocks_of_keys_with_sums_in_float32():
 
 
 def test_attention_over_blocks_of_keys_with_sums_in_float32_on_a_device():
-    """Row values fill a stick each, so that 928 queries fit at a time. Their keys and values are read 9 times, and the
-    keys moved to other sticks once. Tiles of whole rows of scores would move 516 MiB a head.
+    """Row values lie side by side, so that as many queries fit at a time as in plain bytes: 1664. Keys and values are
+    read 5 times, values moved to other sticks in the scratchpad. Whole rows of scores would move 516 MiB a head.
     """
     gm = large(attention, *[(16, 8192, 128)] * 3)
     groups = spyre_fx.auto_groups(gm, DEVICE)
     tiled = spyre_fx.tile(gm, groups)
     loops = spyre_fx.summary(tiled).loops
-    assert [(loop.trips + bool(loop.remainder), loop.tile) for loop in loops] == [(16, 1), (9, 928), (64, 128)]
+    assert [(loop.trips + bool(loop.remainder), loop.tile) for loop in loops] == [(16, 1), (5, 1664), (128, 64)]
     assert "online" in str(spyre_fx.summary(tiled))
-    numbers = 128 * 16 * 9 * (3 + 64 * 4)
-    assert traffic(tiled, DEVICE).total == 16 * (4 + 9 * 4 + 4) * MIB + numbers
+    numbers = 128 * 16 * 5 * (3 + 128 * 4)
+    assert traffic(tiled, DEVICE).total == 16 * (4 + 5 * 4) * MIB + numbers
     assert 2 * schedules.attention_by_query_rows(8192, 8192, 128, MIB).traffic == 516 * MIB
 
 

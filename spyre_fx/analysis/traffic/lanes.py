@@ -6,6 +6,12 @@ moved to others instead of B. That is done where A is smaller and all that becom
 
     y = x @ w.T                    w [classes, width]        ->        x' = x in sticks of rows; y.T = w @ x'.T
     m = y.amax(1, keepdim=True)    one value to a stick      ->        the rows of m, and of y, side by side in sticks
+
+A loop over the columns that carries such values of rows holds them all the time: there a single core does it anyway,
+since it moves tiles in its scratchpad. A product of the values of rows then wants its other factor in other sticks in
+the place of ``w``, and has rows in its own sticks until its tile leaves the loop around::
+
+    for k: o = o * a + p @ v[k]            ->        v' = v in sticks of keys; o.T = o.T * a + v'[k].T @ p.T
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ import torch
 from torch import fx
 
 from spyre_fx.analysis.effects import is_view
-from spyre_fx.analysis.iteration import IndexMap, Kind
+from spyre_fx.analysis.iteration import IndexMap, IterationSpace, Kind
 from spyre_fx.analysis.iteration_space import operands_of, space_of
 from spyre_fx.analysis.loops import bodies, carried_arguments, loop_of
 from spyre_fx.analysis.regions import is_part
@@ -42,7 +48,7 @@ def chosen_lanes(gm: fx.GraphModule, storage: Storage, *, in_loops: bool = False
         nest = nest or _Nest(gm)
         region = _Region(nest, storage, in_loops or graph is not gm)
         if product not in found.products and region.around(product):
-            found |= Lanes(frozenset((product,)), region.dims, region.copied, frozenset(region.returned))
+            found |= region.lanes()
     return found
 
 
@@ -94,6 +100,15 @@ class _Nest:
                         self.starts[holder] += _starts(getattr(leaves, "slice", None), phase)
                 self._add(body)
 
+    def leaves_a_loop(self, value: fx.Node) -> bool:
+        """Whether tiles of a value are put together behind the loop around it."""
+        for user in value.users:
+            if user.op == "output" and user.graph in self.call:
+                results: Any = user.args[0]
+                carried = carried_arguments(self.loops[self.call[user.graph]])
+                return any(result is value for i, result in enumerate(results) if i not in carried)
+        return False
+
     def is_returned(self, value: fx.Node) -> bool:
         """Whether a value leaves the outermost graph."""
         return any(user.op == "output" and user.graph not in self.call for user in value.users)
@@ -132,8 +147,12 @@ class _Region:
     storage: Storage
     looks_up: bool
     """Whether looking for one element of each row is a sum over the row, as in a loop."""
+    products: dict[fx.Node, None] = field(default_factory=dict)
+    """Those that have rows in their sticks, the first one first."""
     dims: dict[fx.Node, int] = field(default_factory=dict)
     """The dim in the sticks of each value, or ``SPARSE``."""
+    leaving: set[fx.Node] = field(default_factory=set)
+    """Values whose tiles are moved to other sticks as they leave a loop."""
     returned: set[fx.Node] = field(default_factory=set)
     """Values that leave the outermost graph, in other sticks."""
     _moved: dict[fx.Node, int] = field(default_factory=dict)
@@ -149,12 +168,12 @@ class _Region:
         space = space_of(product)
         assert space is not None
         left, right = factors_of(product, space)
-        factor = self.nest.origin(operands_of(product)[right])
+        self._factor = self.nest.origin(operands_of(product)[right])
         rows = {axis for dim in space.operands[left] for axis in dim} & {a for dim in space.results[0] for a in dim}
         dim = next((d for d in reversed(range(len(space.results[0]))) if rows & {*space.results[0][d][-1:]}), None)
-        given = factor.op == "placeholder" and len(operands_of(product)) == 2
-        if dim is None or not given or not self._put(product, dim):
+        if dim is None or len(operands_of(product)) != 2 or not self._put(product, dim):
             return False
+        self.products[product] = None
         axis = space.results[0][dim][-1]
         self._beside.append((product, operands_of(product)[left], _dim_of(space.operands[left], axis)))
         while self._queue:
@@ -162,7 +181,37 @@ class _Region:
                 return False
         if not all(self._fits(*operand) for operand in self._beside):
             return False
-        return sum(self._moved.values()) < 2 * self._bytes(factor)
+        return self._moves_less() or self._spares_running_values(space.axes[axis].extent)
+
+    def lanes(self) -> Lanes:
+        """What was found, once there is a region."""
+        leaving, returned = frozenset(self.leaving), frozenset(self.returned)
+        return Lanes(frozenset(self.products), self.dims, self.copied, returned, leaving)
+
+    def _moves_less(self) -> bool:
+        """Whether less is moved than the right factor takes, which an op would have moved."""
+        given = self._factor.op == "placeholder" and len(self.products) == 1 and not self.leaving
+        return given and sum(self._moved.values()) < 2 * self._bytes(self._factor)
+
+    def _spares_running_values(self, rows: int) -> bool:
+        """Whether a loop carries a value for each row, whose rows fill whole sticks. One core moves tiles to other
+        sticks in its scratchpad, others by way of main memory.
+        """
+        product = next(iter(self.products))
+        made = product.meta["val"]
+        number = made.numel() // made.shape[self._columns(product)]
+        carried = any(value in self.nest.carried and value.meta["val"].numel() == number for value in self.dims)
+        in_a_loop = carried or (self.looks_up and product.graph not in self.nest.call)
+        tail = rows * self.storage.item_bytes(made.dtype) % self.storage.stick_bytes
+        return in_a_loop and not tail and self.storage.cores == 1
+
+    def _columns(self, product: fx.Node) -> int:
+        """The dim of a product that its right factor alone has."""
+        space = space_of(product)
+        assert space is not None
+        left, right = factors_of(product, space)
+        own = {a for dim in space.operands[right] for a in dim} - {a for dim in space.operands[left] for a in dim}
+        return next(dim for dim, axes in enumerate(space.results[0]) if own & {*axes})
 
     def _put(self, value: fx.Node, dim: int) -> bool:
         """Take in a value, with a dim in its sticks; whether that agrees with what is known, and with its tiles."""
@@ -181,6 +230,9 @@ class _Region:
         if self.nest.is_returned(value) and _lane(value) != dim:
             self.returned.add(value)
             self._move(value, dim)
+        if self.nest.leaves_a_loop(value) and _lane(value) not in (dim, SPARSE):
+            self.leaving.add(value)
+            return all(self._through(user, value, dim) for user in self.nest.readers(value))
         for other in self.nest.passed(value):
             if other.op == "call_function" and not is_part(other):  # where a running value starts
                 self._beside.append((other, other, dim))
@@ -191,8 +243,10 @@ class _Region:
     def _through(self, op: fx.Node, value: fx.Node, dim: int) -> bool:
         """Take in what an op makes of a value, element by element of its rows or for each row."""
         space = space_of(op)
-        if space is None or len(space.results) != 1 or any(a.combine == "matmul" for a in space.axes):
+        if space is None or len(space.results) != 1:
             return False
+        if any(a.combine == "matmul" for a in space.axes):
+            return self._is_inside(op) and self._through_product(op, space, value, dim)
         if not self.looks_up and any(axis.combine == "gather" for axis in space.axes):
             return False
         read = list(zip(operands_of(op), space.operands, strict=False))
@@ -205,6 +259,34 @@ class _Region:
             return False
         self._beside += [(op, other, _dim_of(used, axis)) for other, used in read if other is not value]
         return True
+
+    def _is_inside(self, op: fx.Node) -> bool:
+        """Whether an op is in a loop, or will be."""
+        return self.looks_up and (op.graph in self.nest.call or not self.nest.call)
+
+    def _through_product(self, op: fx.Node, space: IterationSpace, value: fx.Node, dim: int) -> bool:
+        """Take in a product of a value, or one that is added to it: it has rows in its sticks as well. Its factor
+        without rows wants them along what is summed over. Outside of loops, where there is no running sum yet, what
+        the product makes is left as it is.
+        """
+        factors, read = factors_of(op, space), list(zip(operands_of(op), space.operands, strict=False))
+        axes = {used[dim][-1] for operand, used in read if operand is value and used[dim]}
+        if len(factors) != 2 or len(axes) != 1:
+            return False
+        (axis,) = axes
+        have_rows = [i for i in factors if any(axis in its for its in space.operands[i])]
+        made = _dim_of(space.results[0], axis)
+        if len(have_rows) != 1 or made == SPARSE or space.axes[axis].kind is not Kind.PARALLEL:
+            return False
+        summed = {i for i, its in enumerate(space.axes) if its.kind is Kind.REDUCTION}
+        for i, (operand, used) in enumerate(read):
+            wanted = summed if i in factors and i not in have_rows else {axis}
+            lane = next((d for d, its in enumerate(used) if wanted & {*its[-1:]}), SPARSE)
+            if lane == SPARSE and i in factors:
+                return False
+            self._beside.append((op, operand, lane))
+        self.products[op] = None
+        return op.graph not in self.nest.call or self._put(op, made)
 
     @property
     def copied(self) -> Mapping[fx.Node, Mapping[fx.Node, int]]:

@@ -55,7 +55,7 @@ class Scope:
 
     def _wanted(self) -> Mapping[fx.Node, list[fx.Node]]:
         """For ops and loops the inputs that are moved to other sticks for them here."""
-        found = turned(self.gm, self.storage.lanes) if self.storage.stick_bytes else {}
+        found = turned(self.gm, self.storage) if self.storage.stick_bytes else {}
         here = self.turning
         return {node: [v for v in values if here is None or v in here] for node, values in found.items()}
 
@@ -76,8 +76,8 @@ class Scope:
                 moved[node] = found
         for value in self.storage.lanes.returned:
             if value.graph is self.gm.graph:
-                tensor = value.meta["val"]
-                left = Moved(self._size(value), self.storage.tensor_bytes(tensor))
+                read = self._size(value) if any(map(self._in_main, buffers.of[value])) else 0
+                left = Moved(read, self.storage.tensor_bytes(value.meta["val"]))
                 moved[value] = moved.get(value, Moved()) + left
         return moved
 
@@ -147,14 +147,17 @@ class Scope:
         held = {
             i for i, arg in enumerate(node.args) if isinstance(arg, fx.Node) and not outside._is_streamed(arg, buffers)
         }
-        outer = self._turned_outside(node)
+        outer = self._turned_outside(node, loop)
         return [Trip(loop.body(phase), phase.trips, loop, held, self.storage, outer) for phase in loop.phases]
 
-    def _turned_outside(self, node: fx.Node) -> set[int]:
-        """The arguments of a loop that are moved to other sticks outside of this graph, if they must be."""
+    def _turned_outside(self, node: fx.Node, loop: Any) -> set[int]:
+        """The arguments of a loop that are moved to other sticks outside of this graph, if they must be. A single core
+        moves tiles where it reads them.
+        """
         here = self.turning
         arguments = enumerate(node.args) if here is not None else ()
-        return {i for i, arg in arguments if isinstance(arg, fx.Node) and turned_outside(arg, here or ())}
+        outside = {i for i, arg in arguments if isinstance(arg, fx.Node) and turned_outside(arg, here or ())}
+        return {i for i in outside if self.storage.cores > 1 or loop.arguments[i] is None}
 
     def _fits(self, trips: list[Trip]) -> bool:
         return all(trip.core <= self._room(trips) for trip in trips)
@@ -324,7 +327,8 @@ class Trip:
     def _lane(self, result: int) -> int | None:
         """The dim in the sticks of a result; None: its last one."""
         results: Any = self.body.graph.output_node().args[0]
-        return self.storage.lanes.of(results[result])
+        lanes = self.storage.lanes
+        return None if results[result] in lanes.leaving else lanes.of(results[result])
 
 
 @dataclass(frozen=True)

@@ -47,14 +47,14 @@ def staying(
     used = [0] * len(buffers.nodes)
     kept: set[Buffer] = set()
     steps: set[fx.Node] = set()
-    moved = {buffer for node in turned_values(gm, storage.lanes) for buffer in buffers.of.get(node, ())}
+    apart = {buffer for node in _turned_between_cores(gm, storage) for buffer in buffers.of.get(node, ())}
     for node in buffers.nodes:
         here = buffers.position[node]
         rows = sum(storage.step_bytes(node))
         if rows and used[here] + storage.scratch_bytes(node) + _largest(node, buffers) <= room:
             steps.add(node)
         for buffer in buffers.of[node]:
-            if buffer.producer is not node or buffer in moved or not _may_stay(gm, buffer, buffers):
+            if buffer.producer is not node or buffer in apart or not _may_stay(gm, buffer, buffers, storage):
                 continue
             start = here + 1 if _moves_in(node, buffer, buffers, kept, here, storage) else here
             span = range(min(start, buffer.last), buffer.last + 1)
@@ -91,15 +91,21 @@ def _turned(
                 used[position] += size
 
 
+def _turned_between_cores(gm: fx.GraphModule, storage: Storage) -> Collection[fx.Node]:
+    """What ops make and products want in other sticks: of several cores each would want what others made."""
+    return turned_values(gm, storage.lanes) if storage.cores > 1 else ()
+
+
 def _largest(node: fx.Node, buffers: Buffers) -> int:
     return max((buffer.byte_size for buffer in buffers.of[node]), default=0)
 
 
-def _may_stay(gm: fx.GraphModule, buffer: Buffer, buffers: Buffers) -> bool:
-    """Whether ops make and read a buffer, and nobody outside of the graph."""
+def _may_stay(gm: fx.GraphModule, buffer: Buffer, buffers: Buffers, storage: Storage) -> bool:
+    """Whether ops make and read a buffer, and nobody outside of the graph, but for a copy in other sticks."""
     if buffer.is_input or loop_of(gm, buffer.producer) is not None:
         return False
-    return all(user.op == "call_function" for user in _users(buffer, buffers))
+    copied = storage.cores == 1 and buffer.producer in storage.lanes.returned
+    return all(user.op == "call_function" or (copied and user.op == "output") for user in _users(buffer, buffers))
 
 
 def _users(buffer: Buffer, buffers: Buffers) -> Iterator[fx.Node]:

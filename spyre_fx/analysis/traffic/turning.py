@@ -1,8 +1,9 @@
 """Factors of products that lie in the wrong sticks.
 
 A product ``C[M, N] = A[M, K] B[K, N]`` of a device wants K in the sticks of A and N in those of B. Another stick means
-one more pass over the factor, which is read and written anew before the outermost loop in which it stays the same, all
-tiles of it together if there are loops from tile to tile inside::
+one more pass over the factor, which is read and written anew before the outermost loop in which it stays the same.
+Several cores move all tiles of it together if there are loops from tile to tile inside, one core each tile where it is
+read::
 
     scores = q @ k.transpose(0, 1)        ->        k' = k in sticks of rows; scores = q @ k'
 
@@ -26,7 +27,7 @@ from spyre_fx.analysis.storage import SPARSE, Lanes, Storage
 from spyre_fx.analysis.traffic.readers import inputs_of, readers_through_views
 
 
-def turned(gm: fx.GraphModule, lanes: Lanes) -> Mapping[fx.Node, tuple[fx.Node, ...]]:
+def turned(gm: fx.GraphModule, storage: Storage) -> Mapping[fx.Node, tuple[fx.Node, ...]]:
     """For each product, and each loop, the inputs of ``gm`` that are wanted in other sticks than theirs; of those of a
     loop only such as all trips need whole.
 
@@ -35,7 +36,7 @@ def turned(gm: fx.GraphModule, lanes: Lanes) -> Mapping[fx.Node, tuple[fx.Node, 
     found: dict[fx.Node, tuple[fx.Node, ...]] = {}
     for node in gm.graph.nodes:
         loop = loop_of(gm, node)
-        roots = turned_inputs(node, lanes) if loop is None else _inputs(_of_loop(node, loop, lanes, tiles=False))
+        roots = _inputs(_of_loop(node, loop, storage, tiles=False)) if loop else turned_inputs(node, storage.lanes)
         if roots:
             found[node] = roots
     return found
@@ -97,25 +98,28 @@ def _of_product(node: fx.Node, lanes: Lanes) -> Iterator[fx.Node]:
     yield from (tensors[i] for i in turned_operands(node) if i < len(tensors))
 
 
-def _of_loop(node: fx.Node, loop: Any, lanes: Lanes, tiles: bool) -> Iterator[fx.Node]:
+def _of_loop(node: fx.Node, loop: Any, storage: Storage, tiles: bool) -> Iterator[fx.Node]:
     """Arguments of a loop that something in it wants in other sticks: those that all trips need whole, or ``tiles`` of
     others too.
     """
     carried = set(carried_arguments(loop).values())
     for phase in loop.phases:
         body = loop.body(phase)
-        wanted = set(_wanted_in(body, lanes))
+        wanted = set(_wanted_in(body, storage))
         for i, (argument, inside) in enumerate(zip(node.args, body.graph.find_nodes(op="placeholder"), strict=True)):
             seen = i not in carried and (tiles or loop.arguments[i] is None)
             if seen and isinstance(argument, fx.Node) and inside in wanted:
                 yield argument
 
 
-def _wanted_in(gm: fx.GraphModule, lanes: Lanes) -> Iterator[fx.Node]:
-    """The inputs of ``gm`` that some product wants in other sticks, in whichever loop it is."""
+def _wanted_in(gm: fx.GraphModule, storage: Storage) -> Iterator[fx.Node]:
+    """The inputs of ``gm`` that some product wants in other sticks, in whichever loop it is; for one core, if it wants
+    all of them.
+    """
+    tiles = storage.cores > 1
     for node in gm.graph.nodes:
         loop = loop_of(gm, node)
-        yield from turned_inputs(node, lanes) if loop is None else _inputs(_of_loop(node, loop, lanes, tiles=True))
+        yield from _inputs(_of_loop(node, loop, storage, tiles)) if loop else turned_inputs(node, storage.lanes)
 
 
 def _inputs(wanted: Iterable[fx.Node]) -> tuple[fx.Node, ...]:

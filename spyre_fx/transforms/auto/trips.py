@@ -121,7 +121,8 @@ class Trips:
 
         A tile of an input is read when a trip needs another one. What the trips of a loop read again is kept as long
         as ``room`` lasts, the smallest first; else each trip reads it anew. Of several cores each reads and keeps
-        what it needs. Other sticks are read and written once, but where what a trip has of them is kept instead.
+        what it needs. Other sticks are read and written once, but where what a trip has of them is kept instead, or the
+        innermost loop reads a tile of them.
 
         args:
             whole: keep nothing that loops further in read tile by tile: addresses in a scratchpad of sticks are fixed.
@@ -145,7 +146,7 @@ class Trips:
                 times *= counts[loop]
             else:
                 each = piece.tile_times(shares) if piece.cut_by else each
-                stays = len(piece.cut_by) == len(piece.home)
+                stays = piece.home[-1] in piece.cut_by
             is_moved = piece.is_turned and not (stays and piece.may_stay_turned)
             found.append((piece, times * each + 2 * is_moved))
         return found
