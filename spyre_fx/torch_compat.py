@@ -21,6 +21,7 @@ from torch._dynamo.convert_frame import compile_lock
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd import forward_ad
 from torch.export import ExportedProgram
 from torch.export._tree_utils import reorder_kwargs
 from torch.fx import proxy as fx_proxy
@@ -50,6 +51,7 @@ __all__ = [
     "generated_line",
     "give_up_graph",
     "has_kernel",
+    "has_tangents",
     "in_transform",
     "input_leaves",
     "is_composite",
@@ -170,6 +172,14 @@ def in_transform() -> bool:
     interpreter = torch._C._functorch.peek_interpreter_stack()
     kinds = torch._C._functorch.TransformType
     return interpreter is not None and interpreter.key() in (kinds.Grad, kinds.Vmap, kinds.Jvp)
+
+
+def has_tangents(values: Iterable[Any]) -> bool:
+    """True if one of ``values`` carries a derivative in forward mode, outside of ``torch.func``."""
+    if forward_ad._current_level < 0:
+        return False
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)  # type: ignore[no-untyped-call]
 
 
 def _is_plain(value: Any) -> bool:

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_fx.backend.options import Options
 from spyre_fx.errors import BudgetExceeded
+from spyre_fx.errors.options import TILE_RESULT
 from spyre_fx.shows import counted
 from spyre_fx.target import Target
 from spyre_fx.transforms.counted_loop import CountedLoop
@@ -49,10 +50,10 @@ def choose(gm: fx.GraphModule, options: Options, stage: str = "inference") -> Ch
     if not any(node.op == "call_function" for node in gm.graph.nodes):
         return Choice(reasons=("no ops",))
     if callable(options.tile):
-        groups = tuple(options.tile(gm))
-        return Choice(
-            groups, (f"{counted(len(groups), 'group')} from {getattr(options.tile, '__name__', 'a function')}",)
-        )
+        name, found = getattr(options.tile, "__name__", "a function"), options.tile(gm)
+        if not isinstance(found, (list, tuple)):
+            raise TILE_RESULT(name=name, kind=type(found).__name__)
+        return Choice(tuple(found), (f"{counted(len(found), 'group')} from {name}",))
     hinted = has_hints(gm)
     if options.tile == "off":
         return Choice(reasons=("tiling is off, although the program has hints" if hinted else "tiling is off",))

@@ -41,6 +41,9 @@ class Backend:
     errors: ``OptionError`` for unknown or impossible options.
     """
 
+    __name__ = "spyre_fx"
+    """What Dynamo calls it in its messages."""
+
     def __init__(self, **options: Any) -> None:
         self.options = parse(None, options)
         self.graphs: list[GraphRecord] = []

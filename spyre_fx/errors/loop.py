@@ -64,6 +64,12 @@ NO_GRADIENT = Template(
     "a body whose ops all have a derivative",
     "call the tiled graph under torch.no_grad(), or leave that op outside the group",
 )
+NO_FORWARD_MODE = Template(
+    TilingError,
+    "a derivative of {label} in forward mode (jvp, jacfwd, hessian)",
+    "derivatives in reverse mode, which loops have",
+    "use torch.func.vjp, jacrev or jacrev(jacrev(...)), or differentiate the untiled graph",
+)
 NO_SECOND_GRADIENT = Template(
     TilingError,
     "a second derivative of {label}, whose trips depend on each other",

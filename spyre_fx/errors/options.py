@@ -14,6 +14,12 @@ OPTION_VALUE = Template(
     "{expected}",
     "change it in torch.compile(..., options={{{name!r}: ...}})",
 )
+TILE_RESULT = Template(
+    OptionError,
+    "option tile: {name} gave {kind} for a graph",
+    "a list of groups, as `spyre_fx.tile` takes it",
+    "return that list, which is empty where nothing is to be tiled",
+)
 FLAG_VALUE = Template(
     OptionError,
     "environment variable {name}={value!r}",

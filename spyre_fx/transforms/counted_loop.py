@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from spyre_fx.shows import ShowsItself
-from spyre_fx.torch_compat import FakeTensorMode, in_transform, is_traced
+from spyre_fx.torch_compat import FakeTensorMode, has_tangents, in_transform, is_traced
 from spyre_fx.transforms.executor.plan import plan_loop
 from spyre_fx.transforms.executor.plan_types import LoopPlan
 from spyre_fx.transforms.executor.run import execute
@@ -57,7 +57,7 @@ class CountedLoop(ShowsItself, LoopStructure):
         """The results as a sequence, also where there is one."""
         if torch.compiler.is_compiling():
             return self._as_one_op(args)
-        if in_transform():
+        if in_transform() or has_tangents(args):
             return LoopFunction.apply(self, *args)  # type: ignore[no-untyped-call]
         if is_traced(args):
             return self._as_one_op(args)

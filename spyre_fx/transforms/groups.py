@@ -54,8 +54,9 @@ class LoopGroup:
 
     Args:
         count: into how many tiles the axis is cut.
-        dims: axis positions of the group's first op, or ``{value: dim}``; None for ``tiled_dims`` or axis 0. Several
-            axes make a nest of ``count`` tiles each, in the order given. A dim of a value may also be ``DimParts``.
+        dims: axis positions of the group's first op (-1 is its last axis), or ``{value: dim}``; None for ``tiled_dims``
+            or axis 0. Several axes make a nest of ``count`` tiles each, in the order given. A dim of a value may also
+            be ``DimParts``.
         body: nodes or their names, and further ``LoopGroup``s.
         multiple_of: tiles are rounded up to a multiple of this many elements; None for the option of ``tile``.
         accumulate: ``"float32"`` or ``"operand"``, as ``tile`` takes it, for this loop and all inside it; None for the

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from spyre_fx.errors.loop import NO_FORWARD_MODE
 from spyre_fx.transforms.gradients.additive import sums_only
 from spyre_fx.transforms.gradients.bodies import Request, sum_types
 from spyre_fx.transforms.loop_types import Carried
@@ -45,6 +46,10 @@ class LoopFunction(torch.autograd.Function):
         wanted = [position for position in range(len(args)) if ctx.needs_input_grad[position + 1]]
         found = loop_gradients(ctx.loop, args, grads, wanted)
         return None, *(found.get(position) for position in range(len(args)))
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        raise NO_FORWARD_MODE(label=ctx.loop.title)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], loop: CountedLoop, *args: Any) -> tuple[Any, Any]:

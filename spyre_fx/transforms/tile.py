@@ -45,8 +45,8 @@ def tile(
             first) or ``LoopGroup``. ``ops`` are nodes, their names, or what ``spyre_fx.groups`` has: a predicate on
             nodes, the path of an ``nn.Module`` (a node of that name comes first), ``lines`` or ``every``. ``dims`` are
             positions in the iteration space of the group's first op (of ops chosen by meaning: the first that reads
-            more than parameters), or ``{value: dim}``, where the path of a module stands for its last tensor; several
-            dims of one level make a nest of ``count`` tiles each.
+            more than parameters), negative ones counted from its last axis, or ``{value: dim}``, where the path of a
+            module stands for its last tensor; several dims of one level make a nest of ``count`` tiles each.
         tiled_dims: the ``dims`` of groups that give none; axis 0 by default.
         multiple_of: tiles are rounded up to a multiple of this many elements.
         strict: refuse counts that do not give equal tiles, instead of making a smaller last one.

@@ -134,3 +134,15 @@ def test_an_error_at_run_time_names_the_users_line() -> None:
     with pytest.raises(IndexError, match="index out of range") as caught:
         compiled(torch.tensor([1, 99, 3, 4]), X)
     assert any("# looks up a row" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("found", [None, 3], ids=str)
+def test_a_function_that_gives_no_groups_is_told_so(found: Any) -> None:
+    def forgotten(gm: torch.fx.GraphModule) -> Any:
+        return found
+
+    compiled = torch.compile(lambda x: x.relu() + 1, backend=Backend(tile=forgotten))
+    with pytest.raises(BackendCompilerFailed) as caught:
+        compiled(torch.ones(3))
+    said = f"OptionError: option tile: forgotten gave {type(found).__name__} for a graph. Expected a list of groups"
+    assert f"backend='spyre_fx' raised:\n{said}" in str(caught.value)

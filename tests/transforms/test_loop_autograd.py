@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import spyre_fx
 from spyre_fx.errors import TilingError
@@ -272,3 +272,40 @@ def test_one_loop_twice_in_a_graph() -> None:
     x = torch.randn(6, 4, **F64)
     loop = rows(lambda x: x.tanh() * x, (x,), [0], 0, 4)
     assert gradcheck(lambda x: loop(loop(x)), (x,))
+
+
+def dual(loop: CountedLoop, x: Tensor) -> Any:
+    with forward_ad.dual_level():
+        return loop(forward_ad.make_dual(x, x))
+
+
+torch_warns_of_itself = pytest.mark.filterwarnings("ignore:`torch.jit.script` is:DeprecationWarning")
+"""The first dual tensor loads torch's own formulas for forward mode."""
+FORWARD_MODE = {
+    "jvp": lambda loop, x: torch.func.jvp(loop, (x,), (x,)),
+    "jacfwd": lambda loop, x: torch.func.jacfwd(loop)(x),
+    "hessian": lambda loop, x: torch.func.hessian(lambda x: loop(x).sum())(x),
+    "dual": dual,
+    "dual without a graph": torch.no_grad()(dual),
+}
+
+
+@torch_warns_of_itself
+@pytest.mark.parametrize("name", FORWARD_MODE)
+@pytest.mark.parametrize("fn", [lambda x: x.exp() * x, lambda x: x.cumsum(1)], ids=["in place", "by a copy"])
+def test_forward_mode_is_refused_by_name(fn: Any, name: str) -> None:
+    """Ops that write where they are told have no derivative in forward mode, and torch would say so of each."""
+    x = torch.randn(6, 4)
+    loop = rows(fn, (x,), [0], 0, 2)
+    with pytest.raises(TilingError, match=r"a derivative of .* in forward mode"):
+        FORWARD_MODE[name](loop, x)
+    torch.testing.assert_close(loop(x), fn(x))
+
+
+@torch_warns_of_itself
+def test_a_tangent_beside_a_loop_is_no_obstacle() -> None:
+    x = torch.randn(6, 4)
+    loop = rows(lambda x: x.exp() * x, (x,), [0], 0, 2)
+    with forward_ad.dual_level():
+        y = forward_ad.make_dual(x, x) + loop(x)
+        assert torch.equal(forward_ad.unpack_dual(y).tangent, x)
