@@ -9,11 +9,9 @@ The cores once as ideal scratchpads of plain bytes, once with whole sticks, as t
 ``best simple`` is the better one of the schedules in ``spyre_fx.analysis.traffic.schedules`` with sums of that size.
 Graphs are traced without data.
 
-The search is asked for all of these alone, as if machines lacked no op: ``spyre_fx.auto_groups`` would leave the gather
-of losses outside of the loops of the device, whose code generator has none.
-
-Losses move more than that by the number of each class, which is compared with the targets: 4 bytes, written once and
-read in each pass over the classes. A loop does not know its place, so that it cannot count on its own.
+Losses move more than that by the number of each class, which is compared with the targets: 4 bytes, read in each pass
+over the classes, and written once but for a device, which gets them as a constant. A loop does not know its place, so
+that it cannot count on its own.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import spyre_fx
 from spyre_fx.analysis.traffic import Schedule, bounds, compulsory_bytes, schedules, traffic
 from spyre_fx.target import MIB, Target
-from spyre_fx.transforms.auto import auto_groups
 from spyre_fx.transforms.groups import Accumulate
 
 HALF = 2
@@ -159,7 +156,7 @@ WORKLOADS: dict[str, tuple[Callable[[int], Work], int]] = {
 
 def measured(name: str, work: Work, target: Target, cores: int, accumulate: Accumulate) -> list[object]:
     gm, capacity = work.graph(), target.capacity_bytes
-    groups = auto_groups(gm, target, accumulate=accumulate)
+    groups = spyre_fx.auto_groups(gm, target, accumulate=accumulate)
     tiled = spyre_fx.tile(gm, groups)
     chosen = [reason for reason in groups.reasons if reason.tiled and reason.after is not None]
     loops = [

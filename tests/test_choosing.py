@@ -56,10 +56,14 @@ def test_a_loss_is_tiled_around_what_the_device_lacks(kib: int, loops: int) -> N
     gm, target = spyre_fx.capture(loss, *args), scratchpad(kib)
     groups = spyre_fx.auto_groups(gm, target)
     tiled = spyre_fx.tile(gm, groups)
-    bundle = spyre_fx.lower(tiled, target)
     assert sum(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules()) == loops
-    assert "gather" in chosen(groups) and loops_on_host(bundle) == []
-    torch.testing.assert_close(bundle.run(*args), loss(*args), rtol=1e-2, atol=1e-2)
+    assert "gather" in chosen(groups)
+    for form in ("seed", "1.0"):
+        for unroll in (False, True):
+            bundle = spyre_fx.lower(tiled, dataclasses.replace(target, bundle_format=form), unroll=unroll)
+            assert loops_on_host(bundle) == []
+            torch.testing.assert_close(bundle.run(*args), loss(*args), rtol=1e-2, atol=1e-2)
+            assert torch.equal(bundle.run(*args), tiled(*args))
     outside = {op: reason for reason in groups.reasons if not reason.tiled for op in reason.ops}
     assert "not tiled, the device lacks aten.ne.Scalar for torch.int64" in outside["ne"].text
     assert str(outside["ne"]) in str(spyre_fx.summary(tiled, target, gm))

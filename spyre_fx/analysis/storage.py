@@ -62,11 +62,14 @@ class Lanes:
     """Those that are moved to sticks of their last dim at the end."""
     leaving: frozenset[fx.Node] = frozenset()
     """Those whose tiles are moved to sticks of their last dim as they leave a loop."""
+    laid_out: frozenset[fx.Node] = frozenset()
+    """Tiles of constants that trips read side by side, and lay out in the scratchpad."""
 
     def __or__(self, other: Lanes) -> Lanes:
         dims, copied = {**self.dims, **other.dims}, {**self.copied, **other.copied}
         returned, leaving = self.returned | other.returned, self.leaving | other.leaving
-        return Lanes(self.products | other.products, dims, copied, returned, leaving)
+        laid_out = self.laid_out | other.laid_out
+        return Lanes(self.products | other.products, dims, copied, returned, leaving, laid_out)
 
     def of(self, node: fx.Node, index: int = 0) -> int | None:
         """The dim in the sticks of a result of a node; None: its last one."""

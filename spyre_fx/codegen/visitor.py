@@ -7,7 +7,7 @@ rebase     copies of what the user's views cut inside a stick
 sticks     the dim of each buffer that fills its sticks; moves where ops disagree
 pad        room for whole sticks
 divide     cores per axis
-stage      tiles that several ops use, held in LX
+stage      tiles that several ops use, held in LX; constants of one value to a stick, laid out there
 memory     LX and HBM addresses
 emit       OpSpec and LoopSpec, dims folded where the device has labels for no more
 """
@@ -37,6 +37,7 @@ from spyre_fx.codegen.packing import pack
 from spyre_fx.codegen.padding import Padder
 from spyre_fx.codegen.rebase import rebase
 from spyre_fx.codegen.restickify import RESTICKIFY, Restickifier
+from spyre_fx.codegen.spreading import Spreader
 from spyre_fx.codegen.staging import Stager
 from spyre_fx.codegen.stick_search import search
 from spyre_fx.codegen.sticks import Layouts
@@ -129,7 +130,9 @@ def _planned(
         held = holder.run(items)
         stager = Stager(builder, layouts, splits, refused, windowed, holder.copied)
         staged = stager.run(held)
-        tiles = {**holder.tiles, **stager.tiles}
+        spreader = Spreader(builder, layouts, splits, refused, first.lx)
+        staged = spreader.run(staged)
+        tiles = {**holder.tiles, **stager.tiles, **spreader.tiles}
         plan = plan_memory(staged, layouts, splits, fixed, target, moved | tiles.keys(), windows)
         missing = {key for tile, key in tiles.items() if tile not in plan.lx}
         if not missing:

@@ -1,6 +1,6 @@
 """Pick or place one element per row, where the row is cut into tiles: by comparing the place with a sliced ``arange``.
 
-    y = gather(x, 1, i)     ->     i = gather(arange(n), 1, i);  hit = arange(n) == i;  y = sum(where(hit, x, 0), 1)
+    y = gather(x, 1, i)     ->     i = gather(arange(n), 0, i);  hit = arange(n) == i;  y = sum(where(hit, x, 0), 1)
 
 The first of these leaves an index as it is and raises, as eager does, where it is out of bounds: it would hit nothing.
 It stands outside of all loops where the index comes from there.
@@ -36,7 +36,7 @@ def _places(emit: Emitter, shape: Sequence[int], index: fx.Node) -> fx.Node:
     dtype = torch.int32 if count < 2**31 else torch.int64
     same = (op for op in (*emit.ops, *emit.prepared) if op.target is aten.arange.start_step and op.args == (0, count))
     places = next(same, None) or emit(aten.arange.start_step, 0, count, dtype=dtype, device=device)
-    return emit(aten.view.default, places, list(shape))
+    return places if len(shape) == 1 else emit(aten.view.default, places, list(shape))
 
 
 def _hits(emit: Emitter, size: int, rank: int, dim: int, index: fx.Node) -> fx.Node:
@@ -49,10 +49,12 @@ def _hits_within_bounds(emit: Emitter, x: fx.Node, dim: int, index: fx.Node) -> 
     """``_hits`` of an index into ``x``, with the check of ``gather``: negative places are out of bounds as well."""
     shape = x.meta["val"].shape
     size, rank = shape[dim], len(shape)
+    rows = [count for d, count in enumerate(index.meta["val"].shape) if d != dim]
     with emit.preparing(index) as index:
-        places = _places(emit, [size if d == dim else 1 for d in range(rank)], index)
-        rows = [size if d == dim else rows for d, rows in enumerate(index.meta["val"].shape)]
-        checked = emit(aten.gather.default, emit(aten.expand.default, places, rows), dim, index)
+        # In one dim, so that the numbers lie side by side in memory, too.
+        flat = emit(aten.reshape.default, index, [-1])
+        checked = emit(aten.gather.default, _places(emit, [size], index), 0, flat)
+    checked = emit(aten.unsqueeze.default, emit(aten.view.default, checked, rows), dim)
     return _hits(emit, size, rank, dim, checked)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import spyre_fx
 from spyre_fx.analysis.storage import SPARSE, Storage
@@ -74,6 +75,34 @@ def test_the_smaller_factor_is_moved_where_rows_alone_come_of_the_product(functi
     moved = {spec.args[0].name for spec in specs_of(bundle) if spec.op == RESTICKIFY}
     assert any(name.startswith("x") for name in moved) and not any(name.startswith("w") for name in moved)
     assert bundle.counters.hbm_bytes == traffic(gm, target).total
+
+
+def picked(x, w, places):
+    others = torch.arange(w.shape[0], dtype=torch.int32) != places.unsqueeze(1)
+    return torch.relu(x @ w.T).masked_fill(others, 0).sum(1)
+
+
+@pytest.mark.parametrize(("rows", "classes", "group"), [
+    (128, 1024, columns(8)),
+    (128, 960, columns(8, multiple_of=128)),
+    (256, 1024, nest),
+])  # fmt: skip
+def test_tiles_of_constants_are_read_side_by_side_and_laid_out_in_the_scratchpad(rows, classes, group):
+    torch.manual_seed(0)
+    args, target = [half(rows, 64) / 4, half(classes, 64) / 4, torch.randint(classes, (rows,)).int()], scratchpad(192)
+    gm = make_fx(picked, tracing_mode="fake")(*args)  # where numbers stay in the calls
+    gm = spyre_fx.tile(gm, [group([node.name for node in gm.graph.nodes if node.op == "call_function"])])
+    laid_out = chosen_lanes(gm, Storage.of(target)).laid_out
+    assert laid_out and all(tile.op == "placeholder" for tile in laid_out)
+    bundle = spyre_fx.lower(gm, target)
+    torch.testing.assert_close(bundle.run(*args), picked(*args), rtol=1e-2, atol=1e-2)
+    assert bundle.counters.hbm_bytes == traffic(gm, target).total
+
+
+def test_tiles_inside_a_stick_of_constants_take_a_stick_for_each_value():
+    args = [half(128, 64), half(1024, 64), torch.zeros(128, dtype=torch.int32)]
+    lanes = chosen_lanes(tiled(picked, args, columns(64)), STORAGE)
+    assert lanes.products and not lanes.laid_out
 
 
 def test_values_of_rows_lie_side_by_side():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 
 import pytest
@@ -11,7 +12,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import spyre_fx
 from spyre_fx.analysis.traffic import bounds, compulsory_bytes, schedules, traffic
 from spyre_fx.target import KIB, MIB, Target
-from spyre_fx.transforms import auto
 from spyre_fx.transforms.auto import AutoGroups, wording
 from tests.transforms.auto_cases import CASES, attention, chain, losses, mlp, rows, scratchpad
 
@@ -43,7 +43,7 @@ def ops_in_loops(groups: AutoGroups) -> list[int]:
 def test_groups_compute_what_the_program_does(name, dtype):
     case = CASES[name]
     gm, args = case.graph(dtype), case.args(dtype)
-    groups = spyre_fx.auto_groups(gm, scratchpad(case.kib, whole_sticks=name != "losses"))  # a device lacks the gather
+    groups = spyre_fx.auto_groups(gm, scratchpad(case.kib))
     tiled = spyre_fx.tile(gm, groups)
     assert groups
     assert any(isinstance(module, spyre_fx.CountedLoop) for module in tiled.modules())
@@ -53,13 +53,10 @@ def test_groups_compute_what_the_program_does(name, dtype):
 
 @pytest.mark.parametrize("name", CASES)
 def test_sums_in_half_precision_by_choice(name):
-    """The groups say so, and where loops carry sums, so does the summary. The others cut rows alone.
-
-    In plain bytes, since a device lacks the gather of losses, without which they are cut by rows too.
-    """
+    """The groups say so, and where loops carry sums, so does the summary. The others cut rows alone."""
     case = CASES[name]
     gm, args = case.graph(), case.args()
-    groups = spyre_fx.auto_groups(gm, scratchpad(case.kib, whole_sticks=False), accumulate="operand")
+    groups = spyre_fx.auto_groups(gm, scratchpad(case.kib), accumulate="operand")
     tiled = spyre_fx.tile(gm, groups)
     assert groups and all(group.accumulate == "operand" for group in groups)
     assert all(reason.after.working_set <= case.kib * KIB for reason in groups.reasons if reason.tiled)
@@ -193,17 +190,35 @@ def test_losses_without_logits_move_class_numbers_besides_the_best_simple_schedu
 
 def test_losses_without_logits_are_near_the_best_simple_schedule_on_a_device():
     """Rows are in the sticks of the logits, so that the weights lie as they must, and no value of a row takes a stick
-    of its own. But the number of a class does, which is written once and read in each of three passes.
-
-    By the search alone: what the code generator lacks, the gather here, is not told to it.
+    of its own. The number of a class does in the scratchpad alone: it is read in each of three passes.
     """
     gm = large(losses, (4096, 512), (32_000, 512), classes=32_000)
-    tiled = spyre_fx.tile(gm, auto.auto_groups(gm, DEVICE))
+    tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, DEVICE))
     best = 2 * schedules.linear_cross_entropy(4096, 512, 32_000, MIB).traffic
     assert [(loop.trips, loop.tile) for loop in spyre_fx.summary(tiled).loops] == [(2, 1408), (500, 64)]
-    numbers = 128 * 32_000 * (1 + 3)
+    numbers = 4 * 32_000 * 3
     rest = traffic(tiled, DEVICE).total - best - numbers  # what is moved to other sticks stays in LX
     assert 0 < rest < best / 100
+
+
+@pytest.mark.parametrize("accumulate", ["float32", "operand"])
+def test_the_part_of_a_core_of_a_loss_moves_what_the_best_simple_schedule_does(accumulate):
+    """128 rows of 4096, for which all classes go by once."""
+    gm = large(losses, (128, 512), (32_000, 512), classes=32_000)
+    core = Target.spyre()
+    core = dataclasses.replace(core, cores=1, call_bytes=core.call_bytes // core.cores)
+    tiled = spyre_fx.tile(gm, spyre_fx.auto_groups(gm, core, accumulate=accumulate))
+    assert [(loop.trips + bool(loop.remainder), loop.tile) for loop in spyre_fx.summary(tiled).loops] == [(32, 1024)]
+    best = 2 * schedules.linear_cross_entropy(128, 512, 32_000, core.capacity_bytes // 2).traffic
+    numbers = 4 * 32_000
+    assert best + numbers < traffic(tiled, core).total < 1.01 * best
+
+
+def test_losses_are_tiled_for_all_cores_of_a_device():
+    gm = large(losses, (4096, 512), (32_000, 512), classes=32_000)
+    groups = spyre_fx.auto_groups(gm, Target.spyre())
+    assert any("gather" in reason.ops for reason in groups.reasons if reason.tiled)
+    assert traffic(spyre_fx.tile(gm, groups), Target.spyre()).total < traffic(gm, Target.spyre()).total / 3
 
 
 @pytest.mark.parametrize("width", [768, 896, 1024])

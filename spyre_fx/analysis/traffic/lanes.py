@@ -155,6 +155,8 @@ class _Region:
     """Values whose tiles are moved to other sticks as they leave a loop."""
     returned: set[fx.Node] = field(default_factory=set)
     """Values that leave the outermost graph, in other sticks."""
+    laid_out: set[fx.Node] = field(default_factory=set)
+    """Tiles of constants that trips lay out in other sticks."""
     _moved: dict[fx.Node, int] = field(default_factory=dict)
     """Bytes moved of the inputs of the outermost graph, and of what it returns."""
     _inputs: list[tuple[fx.Node, fx.Node, int]] = field(default_factory=list)
@@ -186,7 +188,7 @@ class _Region:
     def lanes(self) -> Lanes:
         """What was found, once there is a region."""
         leaving, returned = frozenset(self.leaving), frozenset(self.returned)
-        return Lanes(frozenset(self.products), self.dims, self.copied, returned, leaving)
+        return Lanes(frozenset(self.products), self.dims, self.copied, returned, leaving, frozenset(self.laid_out))
 
     def _moves_less(self) -> bool:
         """Whether less is moved than the right factor takes, which an op would have moved."""
@@ -301,6 +303,9 @@ class _Region:
         """Whether ``op`` can have a value with ``dim`` in its sticks: it is in the region, or is made or moved so."""
         if value.meta["val"].numel() == 1 or value.op == "get_attr":
             return True
+        if dim == SPARSE and self._is_laid_out(value):
+            self.laid_out.add(value)
+            return self.dims.setdefault(value, dim) == dim
         if value.op == "placeholder":
             self._inputs.append((op, value, dim))
             if value not in self.nest.argument:
@@ -325,6 +330,15 @@ class _Region:
         reader = op if is_view(value) else value
         dims = (_dim_of(used, axis) for used in space.operands)
         return all(self._fits(reader, source, its) for source, its in zip(sources, dims, strict=True))
+
+    def _is_laid_out(self, value: fx.Node) -> bool:
+        """Whether a value is a tile, in whole sticks, of what is made of no tensor."""
+        origin, lane, starts = self.nest.origin(value), _lane(value), self.nest.starts[value]
+        if origin.op != "call_function" or origin.all_input_nodes or value not in self.nest.argument or not starts:
+            return False
+        tile = value.meta["val"]
+        lanes = self.storage.stick_bytes // self.storage.item_bytes(tile.dtype)
+        return lane != SPARSE and tile.shape[lane] % lanes == 0 and self._begins_with_sticks(value, lane)
 
     def _move(self, value: fx.Node, dim: int) -> None:
         self._moved[value] = self._bytes(value) + self._bytes(value, dim)

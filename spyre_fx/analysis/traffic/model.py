@@ -16,10 +16,11 @@
 
 For a ``Target`` with a scratchpad values take whole sticks, and softmax and the norms are worked out in steps
 (``analysis.storage``); values for which there is room stay from op to op (``staying``); numbers that stand in a call
-are read at each call; a factor of a product whose sticks lie along the wrong axis is moved to others (``turning``); and
-a product in a trip reads a factor again whose blocks find no room (``spyre_fx.blocking``). Of several cores each reads
-what it needs (``cores``): what all of them need counts, and takes room, once for each. For a capacity alone, or a
-cache, all is counted in plain bytes.
+are read at each call; constants are there before the run, and a tile of one is read side by side also where an op
+wants a stick for each of its numbers; a factor of a product whose sticks lie along the wrong axis is moved to others
+(``turning``); and a product in a trip reads a factor again whose blocks find no room (``spyre_fx.blocking``). Of
+several cores each reads what it needs (``cores``): what all of them need counts, and takes room, once for each. For a
+capacity alone, or a cache, all is counted in plain bytes.
 """
 
 from __future__ import annotations

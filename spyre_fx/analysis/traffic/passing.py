@@ -14,11 +14,15 @@ import torch
 from torch import fx
 
 from spyre_fx.analysis.buffers import Buffer, Buffers
-from spyre_fx.analysis.effects import is_view
+from spyre_fx.analysis.effects import is_random, is_view
 from spyre_fx.analysis.rules.pointwise import pointwise
 from spyre_fx.analysis.rules.table import rule_for
 
 aten = torch.ops.aten
+
+_FILLS = frozenset(
+    (aten.empty, aten.full, aten.full_like, aten.ones, aten.ones_like, aten.scalar_tensor, aten.zeros, aten.zeros_like)
+)
 
 
 def passed(loop: fx.Node, carried: Mapping[int, int], buffers: Buffers) -> Iterator[Buffer]:
@@ -43,6 +47,18 @@ def passed(loop: fx.Node, carried: Mapping[int, int], buffers: Buffers) -> Itera
             yield buffer
         if drain is not None and _is_next(buffers.nodes[here + 1 : place[drain]], ops):
             yield buffer
+
+
+def made_before(gm: fx.GraphModule) -> set[fx.Node]:
+    """What is worked out from no tensor, before a device runs: not one number in many places, of which it makes a value
+    only where it needs one.
+    """
+    found: set[fx.Node] = set()
+    for node in gm.graph.nodes:
+        is_fill = getattr(node.target, "overloadpacket", None) in _FILLS
+        if node.op == "call_function" and found.issuperset(node.all_input_nodes) and not (is_fill or is_random(node)):
+            found.add(node)
+    return found
 
 
 def _is_fill(node: fx.Node) -> bool:

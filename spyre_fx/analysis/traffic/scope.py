@@ -20,7 +20,7 @@ from spyre_fx.analysis.traffic.cores import divided, least_reads
 from spyre_fx.analysis.traffic.keeping import kept_arguments
 from spyre_fx.analysis.traffic.moved import Moved
 from spyre_fx.analysis.traffic.ops import is_look_up, op_reads, product_rereads
-from spyre_fx.analysis.traffic.passing import passed
+from spyre_fx.analysis.traffic.passing import made_before, passed
 from spyre_fx.analysis.traffic.readers import is_read_once, only_loops_read, readers_through_views
 from spyre_fx.analysis.traffic.staying import Staying, staying
 from spyre_fx.analysis.traffic.turning import may_stay_turned, root_of, turned, turned_outside
@@ -62,10 +62,11 @@ class Scope:
     def _by_node(self, buffers: Buffers, wanted: Mapping[fx.Node, list[fx.Node]]) -> dict[fx.Node, Moved]:
         moved: dict[fx.Node, Moved] = {}
         done: set[fx.Node] = set()
+        known = made_before(self.gm) if self.storage.stick_bytes and not self.keeps else ()
         for node in buffers.nodes:
             made = [buffer for buffer in buffers.of[node] if buffer.producer is node and not buffer.is_input]
             made += [buffer for value in written_operands(node) for buffer in buffers.of[value]]
-            if not made:
+            if not made or node in known:
                 continue
             loop = loop_of(self.gm, node)
             fresh = [v for v in wanted.get(node, ()) if v not in done and not (v in self.held and self._may_turn(v))]
@@ -234,6 +235,12 @@ class Trip:
         """Bytes that one trip sees of an argument."""
         return self.storage.node_bytes(self.inputs[argument])
 
+    def read_size(self, argument: int) -> int:
+        """Bytes that one trip reads of an argument."""
+        tile = self.inputs[argument]
+        is_laid_out = tile in self.storage.lanes.laid_out
+        return self.storage.tensor_bytes(tile.meta["val"]) if is_laid_out else self.size(argument)
+
     def times(self, argument: int) -> int:
         """How often all cores together read an argument of a trip in which it is kept."""
         return max(self._times(argument), default=1) if self.storage.cores > 1 else 1
@@ -302,7 +309,7 @@ class Trip:
             read_once=frozenset(self.inputs[i] for i in self.sliced if i not in self.held and self._is_read_once(i)),
         ).total()
         read = {*self.sliced, *kept.intersection(self.passed_on)} - self.held
-        tiles = sum(self.size(i) * self.tile_times(i) for i in read)
+        tiles = sum(self.read_size(i) * self.tile_times(i) for i in read)
         return (inside + Moved(tiles)).times(self.count)
 
     def _is_read_once(self, argument: int) -> bool:

@@ -20,6 +20,7 @@ from spyre_fx.transforms.auto.spread import Division, Spread, spreads_of
 from spyre_fx.transforms.auto.tree import LoopTree
 from spyre_fx.transforms.groups import Accumulate
 from spyre_fx.transforms.reductions import wide_dtype
+from spyre_fx.transforms.selection import LOOKS_UP
 
 _WEIGHTS = frozenset(("safe_softmax", "softmax"))
 """Combines of an online form in which nothing but the weights of a tile is read of its scores."""
@@ -294,11 +295,22 @@ class _Collector:
             self.pieces.append(Piece(Value(op), scratch, cut, here, here, path))
         if not any(self._reduces(op, loop) for loop in path):
             return
+        self._add_numbers(op)
         for operand, value in enumerate(self.flow.reads(op)):
             size = self._wide_bytes(op, value)
             if size > self.sizes.of(value) and not (value in self._of and self._of[value].is_wide):
                 cut_by = self._cut_by(op, self.tree.refined.operands[op][operand])
                 self.pieces.append(Piece(value, size, cut_by, here, here, path))
+
+    def _add_numbers(self, op: fx.Node) -> None:
+        """The numbers that places are compared with: each takes a stick where rows fill the sticks."""
+        here, path, atoms = self.position[op], self.tree.path[op], self.tree.refined.atoms
+        cut = [self.tree.loops[loop].cut[op] for loop in path]
+        around = tuple(loop for loop, atom in zip(path, cut, strict=True) if atoms[atom].combine in LOOKS_UP)
+        if around and self.sizes.storage.lanes.of(op) is not None:
+            count = math.prod(atoms[atom].extent for atom in self._atoms(op) if atoms[atom].combine in LOOKS_UP)
+            size = count * self.sizes.storage.stick_bytes
+            self.pieces.append(Piece(Value(op), size, around, here, here, path))
 
 
 def _common(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
