@@ -63,6 +63,33 @@ def test_gradients_of_a_layer_norm(wanted, dtype, levels):
     assert not host_ops(bundle)
 
 
+def group_norm_gradients(grad, x, weight, wanted):
+    _, mean, rstd = aten.native_group_norm(x, weight, None, 4, 12, 30, 3, 1e-5)
+    found = aten.native_group_norm_backward(grad, x, mean, rstd, weight, 4, 12, 30, 3, wanted)
+    return tuple(value for value in found if value is not None)
+
+
+@ROWS
+@TYPES
+def test_gradients_of_a_group_norm(dtype, levels):
+    torch.manual_seed(1)
+    grad, x, weight = (torch.randn(shape).to(dtype) for shape in ((4, 12, 5, 6), (4, 12, 5, 6), (12,)))
+
+    def function(grad, x, weight):
+        return group_norm_gradients(grad, x, weight, [True] * 3)
+
+    bundle = close(function, grad, x, weight, levels=levels and [(2, {"x_1": 0})])
+    assert not host_ops(bundle)
+
+
+@TYPES
+def test_gradients_of_a_group_norm_without_a_weight(dtype):
+    torch.manual_seed(1)
+    grad, x = torch.randn(2, 4, 12, 5, 6).to(dtype)
+    bundle = close(lambda grad, x: group_norm_gradients(grad, x, None, [True, False, False]), grad, x)
+    assert not host_ops(bundle)
+
+
 @ROWS
 @TYPES
 @pytest.mark.parametrize("causal", [True, False])

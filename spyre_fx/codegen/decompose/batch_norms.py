@@ -15,8 +15,9 @@ import torch
 from spyre_fx.codegen.access import Access
 from spyre_fx.codegen.builder import Builder, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast
+from spyre_fx.codegen.decompose.gradients import norm_gradients
 from spyre_fx.codegen.decompose.normalisation import affine, widened
-from spyre_fx.codegen.decompose.reductions import fp32, moments, reduce, scaling
+from spyre_fx.codegen.decompose.reductions import fp32, moments
 from spyre_fx.codegen.decompose.results import is_read, only_first_is_read
 from spyre_fx.codegen.decompose.spread import exact_moments
 from spyre_fx.codegen.decompose.table import lowers
@@ -177,21 +178,8 @@ def gradients(
     slope = b.access(wide[0])
     rstd = scale if training else b.pointwise("rsqrt", [_op(b, "add", scale, eps)], fp32)
     height = _op(b, "mul", _op(b, "sub", wide[1], middle), rstd)
-    found: list[Access] = []
-    if wanted[0]:
-        inner = slope if factor is None else _op(b, "mul", slope, factor)
-        if training:
-            tilt = _op(b, "mul", height, _mean(b, _op(b, "mul", inner, height), over))
-            inner = _op(b, "sub", _op(b, "sub", inner, _mean(b, inner, over)), tilt)
-        found.append(_op(b, "mul", inner, rstd))
-    products = [_op(b, "mul", slope, height)] if wanted[1] else []
-    found += [reduce(b, "sum", each, over, False) for each in [*products, *([slope] if wanted[2] else [])]]
-    values = iter(found)
-    return tuple(cast(b, next(values), b.out[at].dtype) if wants else None for at, wants in enumerate(wanted))
-
-
-def _mean(b: Builder, x: Access, dims: Sequence[int]) -> Access:
-    return reduce(b, "mean", x, dims, True, **scaling(x, dims))
+    found = norm_gradients(b, slope, height, rstd, factor, over if training else (), over, wanted)
+    return tuple(None if one is None else cast(b, one, b.out[at].dtype) for at, one in enumerate(found))
 
 
 def _by_channel(b: Builder, parameter: Tensor | None, x: Tensor) -> Access | None:

@@ -122,19 +122,79 @@ def native_layer_norm_backward(
     inside = range(len(x.shape) - len(shape), len(x.shape))
     outside = range(len(x.shape) - len(shape))
     height = _op(b, "mul", _op(b, "sub", image, centre), scale)
-    found: list[Access] = []
-    if wanted[0]:
-        inner = slope if weight is None else _op(b, "mul", slope, wide[4])
+    factor = None if weight is None else wide[4]
+    found = norm_gradients(b, slope, height, scale, factor, inside, outside, wanted)
+    return tuple(None if one is None else cast(b, one, x.dtype) for one in found)
 
-        def mean_of(x: Access) -> Access:
-            return reduce(b, "mean", x, inside, True, **scaling(x, inside))
 
-        tilt = _op(b, "mul", height, mean_of(_op(b, "mul", inner, height)))
-        found.append(_op(b, "mul", _op(b, "sub", _op(b, "sub", inner, mean_of(inner)), tilt), scale))
-    products = [_op(b, "mul", slope, height)] if wanted[1] else []
-    found += [reduce(b, "sum", each, outside, False) for each in [*products, *([slope] if wanted[2] else [])]]
-    values = iter(found)
-    return tuple(cast(b, next(values), x.dtype) if wants else None for wants in wanted)
+@lowers(aten.native_group_norm_backward.default)
+def native_group_norm_backward(
+    b: Builder,
+    grad: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    batch: int,
+    channels: int,
+    size: int,
+    groups: int,
+    wanted: Sequence[bool],
+) -> Any:
+    """The same over the channels of a group and space."""
+    given = [tensor for tensor in (grad, x, mean, rstd, weight) if tensor is not None]
+    if any(tensor.dtype not in FLOATS for tensor in given):
+        return None
+    wide = [b.access(single) for tensor in given if (single := cast(b, tensor, fp32)) is not None]
+    inside = channels // groups
+    slope, image = (b.reshape(one, (batch, groups, inside, size)) for one in wide[:2])
+    centre, scale = (b.reshape(one, (batch, groups, 1, 1)) for one in wide[2:4])
+    factor = None if weight is None else b.reshape(wide[4], (1, groups, inside, 1))
+    height = _op(b, "mul", _op(b, "sub", image, centre), scale)
+    found = norm_gradients(b, slope, height, scale, factor, (2, 3), (0, 3), wanted)
+    shapes = (tuple(x.shape), (channels,), (channels,))
+    return tuple(
+        None if one is None else cast(b, b.reshape(one, shape), out.dtype)
+        for one, shape, out in zip(found, shapes, b.out, strict=True)
+    )
+
+
+def norm_gradients(
+    b: Builder,
+    slope: Access,
+    height: Access,
+    scale: Tensor,
+    factor: Tensor | None,
+    inside: Sequence[int],
+    outside: Sequence[int],
+    wanted: Sequence[bool],
+) -> list[Access | None]:
+    """The gradients of data, weight and bias, of float32 tensors; None for those that are not wanted.
+
+    Args:
+        slope: the gradient of the result.
+        height: the data after normalisation.
+        scale: reciprocal deviations.
+        factor: the weight, if there is one.
+        inside: the dims that were normalised; none where the moments are constants.
+        outside: the dims that weight and bias lack.
+    """
+
+    def mean_of(x: Access) -> Access:
+        return reduce(b, "mean", x, inside, True, **scaling(x, inside))
+
+    def of_data() -> Access:
+        inner = slope if factor is None else _op(b, "mul", slope, factor)
+        if inside:
+            tilt = _op(b, "mul", height, mean_of(_op(b, "mul", inner, height)))
+            inner = _op(b, "sub", _op(b, "sub", inner, mean_of(inner)), tilt)
+        return _op(b, "mul", inner, scale)
+
+    return [
+        of_data() if wanted[0] else None,
+        reduce(b, "sum", _op(b, "mul", slope, height), outside, False) if wanted[1] else None,
+        reduce(b, "sum", slope, outside, False) if wanted[2] else None,
+    ]
 
 
 @lowers(aten.select_backward.default)
