@@ -90,7 +90,9 @@ class Holder(Stager):
         return copies, changed
 
     def _may_hold(self, kernel: Kernel, operand: Operand) -> bool:
-        if operand.buffer in self.held or kernel.op == RESTICKIFY or not operand.digits:
+        if operand.buffer in self.held or operand.buffer in self.tiles:
+            return False  # a copy that an outer loop holds is new each time, so that one of it could not be given up
+        if kernel.op == RESTICKIFY or not operand.digits:
             return False
         return not self._padded(kernel) and sum(axis.reduced for axis in kernel.axes) < 2
 
