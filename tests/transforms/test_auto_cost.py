@@ -12,7 +12,7 @@ from spyre_fx.analysis.regions import Value
 from spyre_fx.analysis.traffic import traffic
 from spyre_fx.target import KIB
 from spyre_fx.transforms.auto.candidates import Candidates
-from spyre_fx.transforms.auto.cost import KEPT_PRICE, OUTER_CACHE_PRICE, Cost, CostModel, Thrift
+from spyre_fx.transforms.auto.cost import KEPT_PRICE, OUTER_CACHE_PRICE, PACKED_IN_CACHE, Cost, CostModel, Thrift
 from spyre_fx.transforms.auto.facts import Facts, value_bytes, values_of
 from tests.transforms.auto_cases import CASES, cache, facts, node, scratchpad, trees_around
 
@@ -66,6 +66,24 @@ def test_products_in_loops_order_their_operands_again():
     rows = next(tree for tree in trees if tree.trips.tree.loops[0].extent == 64)
     extra = packed.tiled(rows.trips, (16,)).total - plain.tiled(rows.trips, (16,)).total
     assert extra == 3 * 2.0 * 16 * 32 * 4
+
+
+def test_a_batch_of_small_operands_is_ordered_in_the_cache_of_a_core():
+    size = 16 * 32 * 4
+
+    def extra(target_kib, batched):
+        shapes = ((4, 64, 16), (4, 16, 32)) if batched else ((64, 16), (16, 32))
+        known = facts(lambda x, w: (x @ w).relu(), *shapes)
+        op = node(known, "bmm" if batched else "mm")
+        plain, packed = (CostModel(cache(target_kib, call_bytes=0, packed_byte_cost=price)) for price in (0.0, 2.0))
+        trees = trees_around(Candidates(known, plain), Value(op), lambda op: True, set())
+        rows = next(tree for tree in trees if [loop.extent for loop in tree.trips.tree.loops] == [64])
+        return packed.tiled(rows.trips, (16,)).total - plain.tiled(rows.trips, (16,)).total
+
+    whole = 3 * 2.0 * 4 * size
+    assert extra(16, batched=True) == whole * PACKED_IN_CACHE
+    assert extra(15, batched=True) == whole
+    assert extra(64, batched=False) == 3 * 2.0 * size
 
 
 def test_each_product_orders_an_operand_for_itself():

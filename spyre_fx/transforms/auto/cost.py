@@ -27,11 +27,18 @@ from spyre_fx.analysis.traffic.lanes import chosen_lanes
 from spyre_fx.analysis.traffic.ops import op_reads
 from spyre_fx.target import Target
 from spyre_fx.transforms.auto.facts import Facts, flops, value_bytes, values_of
+from spyre_fx.transforms.auto.pieces import Piece
 from spyre_fx.transforms.auto.sizes import Sizes
 from spyre_fx.transforms.auto.trips import Trips
 from spyre_fx.transforms.executor.lanes import lanes_of
 
 OUTER_CACHE_PRICE = 0.25
+PACKED_IN_CACHE = 1 / 8
+"""What is left of the price of bringing an operand into the order of a product of batches, if two of it fit into the
+cache of one core: keys of 0.5 MiB for 128 rows of queries took less than a twelfth of the time of the product (AVX-512,
+2 cores); 32 rows with keys of 2 MiB gained nothing. Products of one matrix pay in full: an MLP cut along its hidden
+axis, so that parts of its weights fit, took a fifth longer. So do those of an online softmax, which was not measured.
+"""
 ONLINE_PRICE = 2.0
 """What a CPU pays for a byte that an online softmax makes: maximum, difference, exponential and sum go over the tile
 one after the other, where the kernel of a whole softmax does all on its way; and sums are scaled on each trip.
@@ -181,7 +188,7 @@ class CostModel:
         written = trips.written + (trips.drained if self.target.is_cache else 0)
         written += trips.numbers(tiles) + trips.handed(tiles)
         moved, priced = written, float(written)
-        counts = trips.counts(tiles)
+        counts, shares = trips.counts(tiles), trips.shares(tiles)
         for piece, times in trips.reads(tiles, self._room(trips, tiles, working_set), self.storage.stick_bytes > 0):
             price = self.price(piece.byte_size)
             moved += piece.byte_size * times if price else 0
@@ -189,7 +196,7 @@ class CostModel:
         for piece in trips.pieces:
             for around in piece.packed_by:
                 packed = math.prod(counts[loop] for loop in around if loop not in piece.cut_by)
-                priced += piece.byte_size * (packed - 1) * self.target.packed_byte_cost
+                priced += piece.byte_size * (packed - 1) * self._packed_byte(piece, trips, shares)
         if self.target.is_cache:
             spilled = self._spilled(trips, tiles, lanes)
             moved += sum(byte_size for byte_size, _ in spilled)
@@ -226,6 +233,12 @@ class CostModel:
         """Bytes of new memory that a block counts as."""
         is_kept = self.target.is_cache and self.thrift is None and byte_size < KEPT_BLOCK
         return KEPT_PRICE * byte_size if is_kept else byte_size
+
+    def _packed_byte(self, piece: Piece, trips: Trips, shares: tuple[float, ...]) -> float:
+        """What a product pays for a byte of the part of an operand that a trip sees."""
+        may_be_near = self.target.is_cache and piece.is_batched and not trips.is_online
+        is_near = may_be_near and 2 * piece.size(shares) <= self.target.lx_bytes
+        return self.target.packed_byte_cost * (PACKED_IN_CACHE if is_near else 1.0)
 
     def price(self, byte_size: int) -> float:
         """What a byte of a value of this size costs to move between two ops."""

@@ -22,6 +22,7 @@ from spyre_fx.transforms.groups import Accumulate
 from spyre_fx.transforms.reductions import wide_dtype
 from spyre_fx.transforms.selection import LOOKS_UP
 
+_BATCHED = frozenset((torch.ops.aten.bmm.default, torch.ops.aten.baddbmm.default))
 _WEIGHTS = frozenset(("safe_softmax", "softmax"))
 """Combines of an online form in which nothing but the weights of a tile is read of its scores."""
 
@@ -47,6 +48,8 @@ class Piece:
     """The loops over which it is a running sum."""
     packed_by: tuple[tuple[int, ...], ...] = ()
     """For each product that reads it, and so brings it into an order of its own first, the loops around the product."""
+    is_batched: bool = True
+    """Whether the products that read it are all products of batches."""
     is_wide: bool = False
     """Whether it is kept in float32 although its value is in half precision."""
 
@@ -80,7 +83,7 @@ class Piece:
     @property
     def shape(self) -> Hashable:
         """Everything but which value it is."""
-        flags = self.is_input, self.left_bytes, self.packed_by, self.wide_flops, self.is_online
+        flags = self.is_input, self.left_bytes, self.packed_by, self.is_batched, self.wide_flops, self.is_online
         spread = self.readers, self.maker, self.step_bytes, self.is_turned, self.may_stay_turned
         return self.byte_size, self.cut_by, self.first, self.last, self.home, self.summed_by, flags, spread
 
@@ -149,6 +152,7 @@ class _Collector:
             piece.last = max(piece.last, here)
             piece.home = max(piece.home, path, key=len) if piece.is_input else _common(piece.home, path)
             piece.packed_by += (path,) * is_product
+            piece.is_batched &= not is_product or op.target in _BATCHED
             self._keep_for_all_trips(piece, path)
         storage = self.sizes.storage
         self._division = None

@@ -59,6 +59,11 @@ class Trips:
         return tuple(piece for piece in self.pieces if piece.maker is not None)
 
     @cached_property
+    def is_online(self) -> bool:
+        """Whether a loop goes over the scores of a softmax."""
+        return any(piece.is_online for piece in self.pieces)
+
+    @cached_property
     def written(self) -> int:
         """Bytes of the results that leave the tree."""
         return sum(piece.left_bytes for piece in self.pieces)
