@@ -90,9 +90,7 @@ class Holder(Stager):
         return copies, changed
 
     def _may_hold(self, kernel: Kernel, operand: Operand) -> bool:
-        if operand.buffer in self.held or operand.buffer in self.tiles:
-            return False  # a copy that an outer loop holds is new each time, so that one of it could not be given up
-        if kernel.op == RESTICKIFY or not operand.digits:
+        if operand.buffer in self.held or kernel.op == RESTICKIFY or not operand.digits:
             return False
         return not self._padded(kernel) and sum(axis.reduced for axis in kernel.axes) < 2
 
@@ -101,7 +99,9 @@ class Holder(Stager):
         digits = tuple(sorted((digit.dim, digit.step, digit.extent) for digit in operand.digits))
         own = self.splits[kernel]
         owned = tuple(sorted(ownership(kernel, operand, own).items()))
-        return operand.buffer, operand.offset, operand.advance, digits, owned, math.prod(own)
+        # A copy that a loop further out holds is a new buffer each time: its key stays the same, and can be given up.
+        source = self.tiles.get(operand.buffer, operand.buffer)
+        return source, operand.offset, operand.advance, digits, owned, math.prod(own)
 
     def _replicated(self, kernel: Kernel, operand: Operand) -> tuple[Buffer, Kernel]:
         """A buffer for what an op reads, and the op that fills it on every core that runs ``kernel``."""
