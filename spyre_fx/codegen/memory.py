@@ -171,9 +171,15 @@ def _parent(
         other = operand.buffer
         same = other in near and sizes.get(other) == sizes[buffer] and _alike(operand, first.operand)
         meets = same and lives[other].end == first.position == lives[buffer].start
-        if meets and lives[other].home == lives[buffer].home:
+        if meets and lives[other].home == lives[buffer].home and _reads_once(first, operand, lives[other]):
             return other
     return None
+
+
+def _reads_once(use: Use, operand: Operand, life: Life) -> bool:
+    """Whether no loop that a buffer outlives makes an op read the same part of it again."""
+    moving = {loop for loop, _ in operand.advance}
+    return all(loop in moving for loop in use.path[len(life.home) :])
 
 
 def _alike(one: Operand, other: Operand) -> bool:

@@ -9,8 +9,13 @@ import torch
 import torch.nn.functional as F
 
 import spyre_fx
-from spyre_fx.codegen.layout import cores_used, size_bytes
+from spyre_fx.codegen.access import Buffer
+from spyre_fx.codegen.device_ops import OpKind
+from spyre_fx.codegen.kernels import Axis, Digit, Kernel, KernelLoop, Operand, nested
+from spyre_fx.codegen.layout import cores_used, default_layout, size_bytes
+from spyre_fx.codegen.memory import plan_memory
 from spyre_fx.codegen.specs import LoopSpec
+from spyre_fx.codegen.terms import NO_LOOPS, Loop
 from spyre_fx.target import Target
 from tests.codegen.device_runs import close, half, same, specs_of
 
@@ -151,3 +156,22 @@ def test_the_plan_stands_in_the_report_beside_the_least(tmp_path):
     assert [row[0] for row in plan.rows] == ["LX per core", "HBM between ops"] and "at least" in text
     loaded = spyre_fx.Bundle.load(bundle.save(tmp_path))
     assert str(loaded.report()) == text
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_value_that_a_loop_reads_again_keeps_its_place(repeated):
+    """``for t: for r: z[r] = abs(y[r])`` must not write over ``y``, which the next ``t`` reads; ``for r`` alone may."""
+    rows, again = Loop(2, "rows"), Loop(2, "again")
+    x, y, z, out = (Buffer(name, (128, 64), torch.half) for name in ("x", "y", "z", "out"))
+
+    def made(op, source, target, extent, advance=()):
+        digits = (Digit(0, 0, 1, extent), Digit(1, 1, 1, 64))
+        one, other = (Operand(buffer, (0, 0), digits, advance) for buffer in (source, target))
+        return Kernel(op, OpKind.POINTWISE, (Axis(extent, False, NO_LOOPS), Axis(64, False, NO_LOOPS)), (one,), other)
+
+    loop = KernelLoop(rows, [made("abs", y, z, 64, ((rows, (64, 0)),))])
+    items = [made("exp", x, y, 128), KernelLoop(again, [loop]) if repeated else loop, made("neg", z, out, 128)]
+    layouts = {buffer: default_layout(buffer.shape, buffer.dtype) for buffer in (x, y, z, out)}
+    splits = {kernel: (1, 1) for kernel, _ in nested(items)}
+    plan = plan_memory(items, layouts, splits, [x, out], Target(cores=1, lx_planning=False))
+    assert (plan.hbm[y] == plan.hbm[z]) is not repeated
