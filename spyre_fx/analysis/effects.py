@@ -25,6 +25,27 @@ _SWITCHES = {
     torch.amp.autocast_mode._enter_autocast,
     torch.amp.autocast_mode._exit_autocast,
 }
+aten = torch.ops.aten
+RENAMES = frozenset(
+    (
+        aten._to_copy.default,
+        aten._unsafe_view.default,
+        aten.alias.default,
+        aten.clone.default,
+        aten.contiguous.default,
+        aten.detach.default,
+        aten.expand.default,
+        aten.permute.default,
+        aten.reshape.default,
+        aten.squeeze.dim,
+        aten.squeeze.dims,
+        aten.t.default,
+        aten.transpose.int,
+        aten.unsqueeze.default,
+        aten.view.default,
+    )
+)
+"""Ops that give the elements of their operand: in another shape, order, number or dtype."""
 _PURE_MODULES = {builtins.__name__, math.__name__, operator.__name__, "_operator", "torch"}
 
 

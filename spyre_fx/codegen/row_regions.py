@@ -9,20 +9,16 @@ moved to other sticks in the place of ``k``, and tiles of ``q`` and ``o`` as the
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator
 
 from spyre_fx.codegen.access import Buffer
 from spyre_fx.codegen.device_ops import OpKind
 from spyre_fx.codegen.hoist import Hoist
 from spyre_fx.codegen.kernels import Kernel, Operand
 from spyre_fx.codegen.layout import Layout
+from spyre_fx.codegen.stick_regions import Options, Order, users_of
 from spyre_fx.codegen.sticks import SPARSE, Costs, Layouts, choose, dim_for, lane_of, lanes_wanted
-from spyre_fx.codegen.terms import Loop
-
-Options = Mapping[Buffer, Mapping[int, Layout]]
-"""The layouts that a buffer may have, by stick dim."""
-Order = Sequence[tuple[Kernel, tuple[Loop, ...]]]
 
 
 def rows_in_sticks(order: Order, layouts: Layouts, options: Options, hoist: Hoist) -> Layouts:
@@ -50,14 +46,9 @@ class _Search:
         self.options = options
         self.hoist = hoist
         self.paths = dict(order)
-        self.users: dict[Buffer, list[Kernel]] = defaultdict(list)
-        self.cut: set[Buffer] = set()
+        self.users = users_of(order)
+        self.cut = {operand.buffer for kernel, _ in order for operand in kernel.operands if operand.advance}
         """The buffers of which loops use tiles: these are moved as they come and go."""
-        for kernel, _ in order:
-            for operand in kernel.operands:
-                self.cut |= {operand.buffer} if operand.advance else set()
-            for buffer in dict.fromkeys(operand.buffer for operand in kernel.operands):
-                self.users[buffer].append(kernel)
 
     def around(self, product: Kernel, rows: int, layouts: Layouts) -> Layouts | None:
         """What takes other sticks along with the result of ``product`` with ``rows`` in them; None: nothing is to."""

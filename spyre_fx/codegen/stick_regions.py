@@ -23,15 +23,15 @@ from spyre_fx.codegen.terms import Loop
 
 Options = Mapping[Buffer, Mapping[int, Layout]]
 """The layouts that a buffer may have, by stick dim."""
+Order = Sequence[tuple[Kernel, tuple[Loop, ...]]]
+"""Ops in program order, with the loops around each."""
 
 _LARGEST = 64
 """Most buffers that change together."""
 _ROUNDS = 6
 
 
-def improved(
-    order: Sequence[tuple[Kernel, tuple[Loop, ...]]], layouts: Layouts, options: Options, hoist: Hoist
-) -> Layouts:
+def improved(order: Order, layouts: Layouts, options: Options, hoist: Hoist) -> Layouts:
     """``layouts`` with fewer moves.
 
     Args:
@@ -46,16 +46,11 @@ def improved(
 
 
 class _Regions:
-    def __init__(
-        self, order: Sequence[tuple[Kernel, tuple[Loop, ...]]], layouts: Layouts, options: Options, hoist: Hoist
-    ) -> None:
+    def __init__(self, order: Order, layouts: Layouts, options: Options, hoist: Hoist) -> None:
         self.layouts = layouts
         self.options = options
         self.costs = {kernel: Costs(hoist, path) for kernel, path in order}
-        self.users: dict[Buffer, list[Kernel]] = defaultdict(list)
-        for kernel, _ in order:
-            for buffer in dict.fromkeys(operand.buffer for operand in kernel.operands):
-                self.users[buffer].append(kernel)
+        self.users = users_of(order)
         self._known: dict[tuple[Kernel, tuple[int, ...]], float] = {}
 
     def round(self) -> bool:
@@ -140,6 +135,15 @@ class _Regions:
             found = (cost_of(kernel, lanes, self.layouts, costs) for lanes in lanes_wanted(kernel))
             self._known[key] = min(found, default=math.inf)
         return self._known[key]
+
+
+def users_of(order: Order) -> Mapping[Buffer, list[Kernel]]:
+    """The ops that read or write each buffer."""
+    users: dict[Buffer, list[Kernel]] = defaultdict(list)
+    for kernel, _ in order:
+        for buffer in dict.fromkeys(operand.buffer for operand in kernel.operands):
+            users[buffer].append(kernel)
+    return users
 
 
 def _long_axes(kernel: Kernel, operand: Operand) -> frozenset[int]:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.codegen.device_runs import device_ops, half, host_ops, lowered, same
+from tests.simulator.test_ops import COMPARISONS
 
 UNARY = {
     "neg": torch.neg,
@@ -127,14 +128,6 @@ def test_dtypes_that_the_device_does_not_compute_in(dtype):
     assert host_ops(bundle) == ["aten.add.Tensor"]
 
 
-COMPARISONS = {
-    "equal": torch.eq,
-    "notequal": torch.ne,
-    "greaterthan": torch.gt,
-    "greaterequal": torch.ge,
-    "lesserthan": torch.lt,
-    "lesserequal": torch.le,
-}
 EDGE = 2**24
 LARGE = (0, 1, 63, -63, 100, EDGE - 1, EDGE, EDGE + 1, 1 - EDGE, -EDGE, -EDGE - 1, 2**31 - 1, -(2**31))
 """Numbers around the last that float32 holds exactly, and the largest ones."""

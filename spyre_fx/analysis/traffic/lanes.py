@@ -33,7 +33,7 @@ from spyre_fx.analysis.regions import is_part
 from spyre_fx.analysis.rules.pointwise import pointwise
 from spyre_fx.analysis.rules.table import rule_for
 from spyre_fx.analysis.storage import NO_LANES, SPARSE, Lanes, Storage
-from spyre_fx.analysis.traffic.turning import factors_of, turned_operands
+from spyre_fx.analysis.traffic.turning import axes_of, contracted, factors_of, turned_operands
 
 
 def chosen_lanes(gm: fx.GraphModule, storage: Storage, *, in_loops: bool = False) -> Lanes:
@@ -145,8 +145,8 @@ class _Region:
 
     nest: _Nest
     storage: Storage
-    looks_up: bool
-    """Whether looking for one element of each row is a sum over the row, as in a loop."""
+    in_loops: bool
+    """Whether ops are in a loop, or will be: there looking for one element of each row is a sum over the row."""
     products: dict[fx.Node, None] = field(default_factory=dict)
     """Those that have rows in their sticks, the first one first."""
     dims: dict[fx.Node, int] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class _Region:
         assert space is not None
         left, right = factors_of(product, space)
         self._factor = self.nest.origin(operands_of(product)[right])
-        rows = {axis for dim in space.operands[left] for axis in dim} & {a for dim in space.results[0] for a in dim}
+        rows = axes_of(space.operands[left]) & axes_of(space.results[0])
         dim = next((d for d in reversed(range(len(space.results[0]))) if rows & {*space.results[0][d][-1:]}), None)
         if dim is None or len(operands_of(product)) != 2 or not self._put(product, dim):
             return False
@@ -203,7 +203,7 @@ class _Region:
         made = product.meta["val"]
         number = made.numel() // made.shape[self._columns(product)]
         carried = any(value in self.nest.carried and value.meta["val"].numel() == number for value in self.dims)
-        in_a_loop = carried or (self.looks_up and product.graph not in self.nest.call)
+        in_a_loop = carried or (self.in_loops and product.graph not in self.nest.call)
         tail = rows * self.storage.item_bytes(made.dtype) % self.storage.stick_bytes
         return in_a_loop and not tail and self.storage.cores == 1
 
@@ -212,7 +212,7 @@ class _Region:
         space = space_of(product)
         assert space is not None
         left, right = factors_of(product, space)
-        own = {a for dim in space.operands[right] for a in dim} - {a for dim in space.operands[left] for a in dim}
+        own = axes_of(space.operands[right]) - axes_of(space.operands[left])
         return next(dim for dim, axes in enumerate(space.results[0]) if own & {*axes})
 
     def _put(self, value: fx.Node, dim: int) -> bool:
@@ -232,10 +232,10 @@ class _Region:
         if self.nest.is_returned(value) and _lane(value) != dim:
             self.returned.add(value)
             self._move(value, dim)
-        if self.nest.leaves_a_loop(value) and _lane(value) not in (dim, SPARSE):
+        leaves = self.nest.leaves_a_loop(value) and _lane(value) not in (dim, SPARSE)
+        if leaves:
             self.leaving.add(value)
-            return all(self._through(user, value, dim) for user in self.nest.readers(value))
-        for other in self.nest.passed(value):
+        for other in () if leaves else self.nest.passed(value):
             if other.op == "call_function" and not is_part(other):  # where a running value starts
                 self._beside.append((other, other, dim))
             elif not self._put(other, dim):
@@ -247,48 +247,42 @@ class _Region:
         space = space_of(op)
         if space is None or len(space.results) != 1:
             return False
-        if any(a.combine == "matmul" for a in space.axes):
-            return self._is_inside(op) and self._through_product(op, space, value, dim)
-        if not self.looks_up and any(axis.combine == "gather" for axis in space.axes):
-            return False
         read = list(zip(operands_of(op), space.operands, strict=False))
         axes = {used[dim][-1] for operand, used in read if operand is value and used[dim]}
         if len(axes) != 1:
             return False
         (axis,) = axes
         made = _dim_of(space.results[0], axis)
-        if space.axes[axis].kind is not Kind.PARALLEL or made == SPARSE or not self._put(op, made):
+        if space.axes[axis].kind is not Kind.PARALLEL or made == SPARSE:
+            return False
+        if any(a.combine == "matmul" for a in space.axes):
+            return self._is_inside(op) and self._through_product(op, space, axis)
+        if (not self.in_loops and any(a.combine == "gather" for a in space.axes)) or not self._put(op, made):
             return False
         self._beside += [(op, other, _dim_of(used, axis)) for other, used in read if other is not value]
         return True
 
     def _is_inside(self, op: fx.Node) -> bool:
         """Whether an op is in a loop, or will be."""
-        return self.looks_up and (op.graph in self.nest.call or not self.nest.call)
+        return self.in_loops and (op.graph in self.nest.call or not self.nest.call)
 
-    def _through_product(self, op: fx.Node, space: IterationSpace, value: fx.Node, dim: int) -> bool:
-        """Take in a product of a value, or one that is added to it: it has rows in its sticks as well. Its factor
-        without rows wants them along what is summed over. Outside of loops, where there is no running sum yet, what
+    def _through_product(self, op: fx.Node, space: IterationSpace, rows: int) -> bool:
+        """Take in a product that has the axis ``rows`` in its sticks, of such a factor or added to such a value. Its
+        other factor wants them along what is summed over. Outside of loops, where there is no running sum yet, what
         the product makes is left as it is.
         """
-        factors, read = factors_of(op, space), list(zip(operands_of(op), space.operands, strict=False))
-        axes = {used[dim][-1] for operand, used in read if operand is value and used[dim]}
-        if len(factors) != 2 or len(axes) != 1:
+        factors = factors_of(op, space)
+        have_rows = [i for i in factors if rows in axes_of(space.operands[i])]
+        if len(factors) != 2 or len(have_rows) != 1:
             return False
-        (axis,) = axes
-        have_rows = [i for i in factors if any(axis in its for its in space.operands[i])]
-        made = _dim_of(space.results[0], axis)
-        if len(have_rows) != 1 or made == SPARSE or space.axes[axis].kind is not Kind.PARALLEL:
-            return False
-        summed = {i for i, its in enumerate(space.axes) if its.kind is Kind.REDUCTION}
-        for i, (operand, used) in enumerate(read):
-            wanted = summed if i in factors and i not in have_rows else {axis}
-            lane = next((d for d, its in enumerate(used) if wanted & {*its[-1:]}), SPARSE)
+        for i, (operand, used) in enumerate(zip(operands_of(op), space.operands, strict=False)):
+            wanted = contracted(space) if i in factors and i not in have_rows else {rows}
+            lane = next((_dim_of(used, axis) for axis in wanted if _dim_of(used, axis) != SPARSE), SPARSE)
             if lane == SPARSE and i in factors:
                 return False
             self._beside.append((op, operand, lane))
         self.products[op] = None
-        return op.graph not in self.nest.call or self._put(op, made)
+        return op.graph not in self.nest.call or self._put(op, _dim_of(space.results[0], rows))
 
     @property
     def copied(self) -> Mapping[fx.Node, Mapping[fx.Node, int]]:

@@ -68,26 +68,27 @@ def turned_operands(node: fx.Node, space: IterationSpace | None = None) -> tuple
     factors = factors_of(node, space)
     if len(factors) != 2:
         return ()
-    contracted = _contracted(space)
+    summed = contracted(space)
     left, right = factors
     operands = call_of(node).operands
     found = []
     lanes = {i: lane_axis(operands[i], space.operands[i]) for i in factors}
-    if lanes[left] not in {None, *contracted}:
+    if lanes[left] not in {None, *summed}:
         found.append(left)
-    columns = _axes(space.operands[right]) - _axes(space.operands[left])
-    if lanes[right] in contracted and any(space.axes[axis].extent > 1 for axis in columns):
+    columns = axes_of(space.operands[right]) - axes_of(space.operands[left])
+    if lanes[right] in summed and any(space.axes[axis].extent > 1 for axis in columns):
         found.append(right)
     return tuple(found)
 
 
 def factors_of(node: fx.Node, space: IterationSpace) -> tuple[int, ...]:
     """The positions of the operands that an op sums products of."""
-    contracted = _contracted(space)
-    return tuple(i for i, used in enumerate(space.operands) if contracted & _axes(used))
+    summed = contracted(space)
+    return tuple(i for i, used in enumerate(space.operands) if summed & axes_of(used))
 
 
-def _contracted(space: IterationSpace) -> set[int]:
+def contracted(space: IterationSpace) -> set[int]:
+    """The axes that a product sums over."""
     return {axis for axis, it in enumerate(space.axes) if it.kind is Kind.REDUCTION}
 
 
@@ -205,5 +206,6 @@ def _dense_dim(tensor: torch.Tensor, index_map: IndexMap) -> int | None:
     return dense[-1] if dense else None
 
 
-def _axes(index_map: IndexMap) -> set[int]:
+def axes_of(index_map: IndexMap) -> set[int]:
+    """The axes that run through any dim of a tensor."""
     return {axis for dim in index_map for axis in dim}

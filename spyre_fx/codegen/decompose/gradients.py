@@ -12,6 +12,7 @@ from spyre_fx.codegen.access import Access
 from spyre_fx.codegen.builder import FLOATS, Builder, Number, Tensor
 from spyre_fx.codegen.decompose.casts import cast, in_fp32
 from spyre_fx.codegen.decompose.joins import put_in
+from spyre_fx.codegen.decompose.normalisation import widened
 from spyre_fx.codegen.decompose.reductions import fp32, reduce, scaling
 from spyre_fx.codegen.decompose.table import lowers
 
@@ -114,16 +115,15 @@ def native_layer_norm_backward(
     """``rstd * (g - mean(g) - h * mean(g * h))``, ``sum(grad * h)`` and ``sum(grad)``, where ``h`` is
     ``(x - mean) * rstd`` and ``g`` is ``grad * weight``.
     """
-    given = [tensor for tensor in (grad, x, mean, rstd, weight) if tensor is not None]
-    if any(tensor.dtype not in FLOATS for tensor in given):
+    wide = widened(b, grad, x, mean, rstd, weight)
+    if wide is None:
         return None
-    wide = [b.access(single) for tensor in given if (single := cast(b, tensor, fp32)) is not None]
-    slope, image, centre, scale = wide[:4]
+    slope, image, centre, scale, factor = wide
+    assert slope is not None and image is not None and centre is not None and scale is not None, "they are no options"
     inside = range(len(x.shape) - len(shape), len(x.shape))
     outside = range(len(x.shape) - len(shape))
     height = _op(b, "mul", _op(b, "sub", image, centre), scale)
-    factor = None if weight is None else wide[4]
-    found = norm_gradients(b, slope, height, scale, factor, inside, outside, wanted)
+    found = norm_gradients(b, b.access(slope), height, scale, factor, inside, outside, wanted)
     return tuple(None if one is None else cast(b, one, x.dtype) for one in found)
 
 
@@ -142,20 +142,22 @@ def native_group_norm_backward(
     wanted: Sequence[bool],
 ) -> Any:
     """The same over the channels of a group and space."""
-    given = [tensor for tensor in (grad, x, mean, rstd, weight) if tensor is not None]
-    if any(tensor.dtype not in FLOATS for tensor in given):
+    wide = widened(b, grad, x, mean, rstd, weight)
+    if wide is None:
         return None
-    wide = [b.access(single) for tensor in given if (single := cast(b, tensor, fp32)) is not None]
     inside = channels // groups
-    slope, image = (b.reshape(one, (batch, groups, inside, size)) for one in wide[:2])
-    centre, scale = (b.reshape(one, (batch, groups, 1, 1)) for one in wide[2:4])
-    factor = None if weight is None else b.reshape(wide[4], (1, groups, inside, 1))
+    images, moments, factors = (batch, groups, inside, size), (batch, groups, 1, 1), (1, groups, inside, 1)
+    shapes = (images, images, moments, moments, factors)
+    slope, image, centre, scale, factor = (
+        None if one is None else b.reshape(one, shape) for one, shape in zip(wide, shapes, strict=True)
+    )
+    assert slope is not None and image is not None and centre is not None and scale is not None, "they are no options"
     height = _op(b, "mul", _op(b, "sub", image, centre), scale)
     found = norm_gradients(b, slope, height, scale, factor, (2, 3), (0, 3), wanted)
-    shapes = (tuple(x.shape), (channels,), (channels,))
+    results = (tuple(x.shape), (channels,), (channels,))
     return tuple(
         None if one is None else cast(b, b.reshape(one, shape), out.dtype)
-        for one, shape, out in zip(found, shapes, b.out, strict=True)
+        for one, shape, out in zip(found, results, b.out, strict=True)
     )
 
 

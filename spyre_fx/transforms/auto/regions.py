@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 from torch import fx
 
+from spyre_fx.analysis.effects import RENAMES
 from spyre_fx.analysis.iteration import Kind
 from spyre_fx.analysis.regions import readers
 from spyre_fx.transforms.atoms import Edge
 from spyre_fx.transforms.auto.facts import Facts
 from spyre_fx.transforms.auto.reach import Hull
-from spyre_fx.transforms.online.terms import RENAMES
 
 FINISHED_AT_THE_END = frozenset(("sum", "matmul", "mean", "prod", "amax", "amin", "any", "all", "gather", "logsumexp"))
 """Reductions that one pass over the tiles completes."""

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from spyre_fx.analysis.effects import RENAMES
 from spyre_fx.transforms.executor.out_forms import results_of
 
 aten = torch.ops.aten
@@ -128,26 +129,7 @@ _RULES: dict[Any, Rule] = {
     aten.div.Tensor: _quotient,
     aten.mm.default: _matrix_product,
     aten.bmm.default: _matrix_product,
-    **dict.fromkeys(
-        (
-            aten._to_copy.default,
-            aten._unsafe_view.default,
-            aten.alias.default,
-            aten.clone.default,
-            aten.detach.default,
-            aten.expand.default,
-            aten.neg.default,
-            aten.permute.default,
-            aten.reshape.default,
-            aten.squeeze.dim,
-            aten.squeeze.dims,
-            aten.t.default,
-            aten.transpose.int,
-            aten.unsqueeze.default,
-            aten.view.default,
-        ),
-        _same,
-    ),
+    **dict.fromkeys((*RENAMES, aten.neg.default), _same),
 }
 
 _TAKES_KEYWORDS = frozenset({aten._to_copy.default, aten.clone.default})

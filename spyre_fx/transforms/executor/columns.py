@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from spyre_fx.analysis.effects import RENAMES
 from spyre_fx.analysis.iteration import IterationSpace, Kind
 from spyre_fx.analysis.iteration_space import operands_of, space_of
 from spyre_fx.transforms.executor.bounds import Bounds, Ceiling
@@ -271,20 +272,5 @@ _RULES: dict[Any, Rule] = {
     aten.bitwise_not.default: _negated,
     aten._softmax.default: _softmax,
     aten._safe_softmax.default: _softmax,
-    **dict.fromkeys(
-        (
-            *SIZED,
-            aten._to_copy.default,
-            aten.alias.default,
-            aten.clone.default,
-            aten.detach.default,
-            aten.permute.default,
-            aten.squeeze.dim,
-            aten.squeeze.dims,
-            aten.t.default,
-            aten.transpose.int,
-            aten.unsqueeze.default,
-        ),
-        _same,
-    ),
+    **dict.fromkeys(RENAMES, _same),
 }

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from spyre_fx.analysis.effects import RENAMES
 from spyre_fx.transforms.online.rows import IsMaximum, road_to_maximum
-from spyre_fx.transforms.online.terms import EXPONENTIALS, RENAMES, Role, Step, without_casts
+from spyre_fx.transforms.online.terms import EXPONENTIALS, Role, Step, without_casts
 
 if TYPE_CHECKING:
     from spyre_fx.transforms.online.find import Rescalable

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from spyre_fx.transforms.online.terms import RENAMES, is_constant, is_narrowing
+from spyre_fx.analysis.effects import RENAMES
+from spyre_fx.transforms.online.terms import is_constant, is_narrowing
 
 aten = torch.ops.aten
 

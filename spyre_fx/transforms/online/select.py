@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
+from spyre_fx.analysis.effects import RENAMES
 from spyre_fx.analysis.regions import Dataflow
 from spyre_fx.transforms.online.alignment import Atoms, Layout, laid_out, layout
-from spyre_fx.transforms.online.terms import RENAMES, Role, Step, is_narrowing
+from spyre_fx.transforms.online.terms import Role, Step, is_narrowing
 from spyre_fx.transforms.online.waiting import Waiting
 from spyre_fx.transforms.resolved import Resolved
 from spyre_fx.transforms.rewriting import Emitter, Rewritten, replace_op

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from spyre_fx.analysis.effects import RENAMES
 from spyre_fx.transforms.reductions import HALF
 
 aten = torch.ops.aten
@@ -68,26 +69,6 @@ class Step:
         assert isinstance(subtracted, fx.Node)
         return subtracted
 
-
-RENAMES = frozenset(
-    (
-        aten._to_copy.default,
-        aten._unsafe_view.default,
-        aten.alias.default,
-        aten.clone.default,
-        aten.contiguous.default,
-        aten.detach.default,
-        aten.expand.default,
-        aten.permute.default,
-        aten.reshape.default,
-        aten.squeeze.dim,
-        aten.squeeze.dims,
-        aten.t.default,
-        aten.transpose.int,
-        aten.unsqueeze.default,
-        aten.view.default,
-    )
-)
 
 EXPONENTIALS = frozenset((aten.exp.default, aten.exp2.default))
 
